@@ -16,7 +16,7 @@ ifdef PIP_INDEX_URL
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
-.PHONY: help install demo dev flower test test-all pytest chromium screenshots test-fast chaos lint format bench bench-quick bench-compare dist clean
+.PHONY: help install demo dev flower test test-all pytest chromium screenshots test-fast chaos kills lint format bench bench-quick bench-compare dist clean
 
 help: ## Show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ test-fast: install ## Run the tests that need no workers, in under a minute
 
 chaos: install ## Break everything for MINUTES (5) per POOL (all) in the order of SEED (random), then look for damage
 	@$(BIN)/python -m tests.chaos.storm --minutes $(or $(MINUTES),5) --pool $(or $(POOL),all) $(if $(SEED),--seed $(SEED))
+
+kills: install ## Kill workers under load, KILLS (100) times per POOL (all): nothing is lost, and each drain is quick
+	@$(BIN)/python -m tests.chaos.kills --kills $(or $(KILLS),100) --pool $(or $(POOL),all) $(if $(SEED),--seed $(SEED))
 
 lint: install ## Check style, format and types
 	@$(BIN)/ruff check .

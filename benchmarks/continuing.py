@@ -11,11 +11,13 @@ import time
 from sqlalchemy import func, select
 
 from benchmarks.lines import emit, progress
-from benchmarks.single_runs import run_to_its_end
+from benchmarks.single_runs import run_to_its_end, run_together
 from rival_client import Rival
 from rival_client.db.tables import metadata
 
 LIMIT_S = 3_000.0
+#: Flows that continue at the same time.
+FLOWS = 16
 #: Those whose rows are not the run's.
 _OTHERS = ("rival_executors", "rival_workflows", "rival_schedules")
 
@@ -27,6 +29,8 @@ def measure_continuations(producer: Rival, count: int, side: str) -> None:
     progress(side, f"rows after 10 turns {few}, after {count:,} turns more: {many}; {few_s:.1f} and {many_s:.1f} s")
     emit(side, "continuations_per_s", [count / many_s])
     emit(side, "continuation_rows", [sum(many.values()) - sum(few.values())])
+    took = run_together(producer, "turns", {"left": count}, FLOWS, LIMIT_S)
+    emit(side, "continuations_together_per_s", [FLOWS * count / took])
 
 
 def _run(producer: Rival, count: int) -> tuple[dict[str, int], float]:

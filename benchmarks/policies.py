@@ -31,10 +31,9 @@ def prepare(discipline: str, url: str) -> None:
 
 
 def fleet(discipline: str, command: str, workflows: str) -> Sequence[Sequence[str]]:
-    """The workers: two; three where one of them is killed and a rate is to be used; a prefork pool beside threads where
-    children must learn of a rule."""
+    """The workers, with the usual concurrency: two; three where one of them is killed and a rate is to be used; a
+    prefork pool beside threads where children must learn of a rule."""
     worker = [command, "worker", "--workflows", workflows, "--workflows", WORKFLOWS, "--processes", "1"]
-    threads = [*worker, "--concurrency", "4"]
     if discipline == "rules":
-        return [threads, [*worker, "--pool", "prefork", "--concurrency", "2"]]
-    return [threads] * (3 if discipline == "pace" else 2)
+        return [worker, [*worker, "--pool", "prefork", "--concurrency", "2"]]
+    return [worker] * (3 if discipline == "pace" else 2)

@@ -179,9 +179,7 @@ class RivalSide:
             "continuations": self._with_fleet(
                 lambda: continuing.measure_continuations(self._main.producer, self._load.continuations, self._name)
             ),
-            "checkpoints": self._with_fleet(
-                lambda: flows.measure_checkpoints(self._main.producer, self._load.checkpoints, self._name)
-            ),
+            "checkpoints": self._with_fleet(self._checkpoints),
             "sleeps": self._with_fleet(lambda: flows.measure_naps(self._main.producer, self._name)),
             "mixed": self._with_fleet(lambda: mixed_load.measure_mixed(self._main, self._load)),
             "events": self._events,
@@ -190,6 +188,10 @@ class RivalSide:
             "viewers": self._beside_viewers,
             **{name: self._policy(name) for name in POLICIES},
         }
+
+    def _checkpoints(self) -> None:
+        flows.measure_checkpoints(self._main.producer, self._load.checkpoints, self._name)
+        flows.measure_checkpoints_together(self._main.producer, self._load.checkpoints, self._name)
 
     def _with_fleet(self, measure: Repetition) -> Repetition:
         def repetition() -> None:
@@ -244,11 +246,12 @@ class RivalSide:
                 emit(self._name, "takeover_s", disciplines.takeovers(warm.system, warm.fleet, self._load))
 
     def _events(self) -> None:
-        """Very many runs that wait for events."""
-        with ExitStack() as stack:
-            warm = self._own_fleet("waiting", stack)
-            with warm.fleet.released():
-                waiting_runs.measure_events(warm.system, self._load.waiting)
+        """Very many runs that wait for events, at a step and in a flow."""
+        for workflow, figure in (("waits", "events_per_s"), ("flow-waits", "flow_events_per_s")):
+            with ExitStack() as stack:
+                warm = self._own_fleet(workflow.replace("-", "_"), stack)
+                with warm.fleet.released():
+                    waiting_runs.measure_events(warm.system, self._load.waiting, workflow, figure)
 
     def _beside_sleeping(self) -> None:
         """The usual load beside very many runs that sleep."""

@@ -146,6 +146,12 @@ def nap(ctx: Any, input: Nap) -> None:
     ctx.sleep(input.seconds)
 
 
+@flow("flow-waits", input=Input)
+def flow_waits(ctx: Any, input: Input) -> Any:
+    """Waits for an event, and returns its payload."""
+    return ctx.await_event("go", key=ctx.run.id)
+
+
 class Checkpoints(BaseModel):
     """How much a flow does."""
 

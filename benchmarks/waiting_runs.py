@@ -31,9 +31,9 @@ _EVENT_COLUMNS = (
 ENDED = "SELECT extract(epoch FROM max(completed_at)) FROM rival_runs WHERE id LIKE 'w%'"
 
 
-def measure_events(system: Rivals, count: int) -> None:
+def measure_events(system: Rivals, count: int, workflow: str = "waits", figure: str = "events_per_s") -> None:
     """Runs per second from the first of as many events to the last run's end; each event is for one of them."""
-    seed = _suspended(system, "waits")
+    seed = _suspended(system, workflow)
     with psycopg.connect(system.url, autocommit=True) as connection:
         _copy(connection, seed, "w", count)
         connection.execute(
@@ -56,7 +56,7 @@ def measure_events(system: Rivals, count: int) -> None:
         wait_until(lambda: _open(connection, "w") == 0, LIMIT_S, "all runs woken", pause_s=_POLL_S)
         ended = connection.execute(ENDED).fetchone()
         assert ended is not None
-        emit(system.name, "events_per_s", [count / (float(ended[0]) - began)])
+        emit(system.name, figure, [count / (float(ended[0]) - began)])
         wrong = connection.execute(
             "SELECT count(*) FROM rival_runs WHERE id LIKE 'w%' "
             "AND (status, result::text) <> ('completed', substr(id, 2))"

@@ -41,7 +41,7 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     """A hint at the name that was probably meant, also if case or punctuation differ; empty if there is none."""
     plain = {_letters(one): one for one in known}
     close = get_close_matches(_letters(str(name)[:200]), list(plain), 1)
-    return f"; did you mean {plain[close[0]]!r}?" if close else ""
+    return f" (did you mean {plain[close[0]]!r}?)" if close else ""
 
 
 def listed(names: Sequence[str]) -> str:
@@ -88,7 +88,7 @@ class UnknownWorkflow(RivalError):
         names = sorted(known)
         hint = did_you_mean(workflow, names)
         super().__init__(
-            f"No workflow named {workflow!r} is registered{hint} (known: {listed(names) or 'none yet'}). "
+            f"No workflow named {workflow!r} is registered{hint}. Known workflows: {listed(names) or 'none'}. "
             "Workflows register when a worker that has them starts: `rival worker --workflows PATH`."
         )
         self.workflow = workflow

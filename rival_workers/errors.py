@@ -25,12 +25,11 @@ RivalError (rival_client)
 
 from __future__ import annotations
 
-import datetime as dt
-import math
 from typing import Any, Literal
 
 from rival_client.errors import RivalError
 from rival_client.model.step_config import Backoff as Backoff
+from rival_workers.engine.retry_after import RetryAfter, seconds_to_wait
 
 Behavior = Literal["stop", "continue", "retry"]
 
@@ -50,8 +49,9 @@ class DefinitionError(RivalError):
 class StepError(RivalError):
     """Raise it in a step to choose what follows. For any other exception, the options of the step decide.
 
-    `max_attempts` can lower the step's configured maximum, never raise it. `retry_after`: seconds, or a timedelta, that
-    another attempt waits at least. `code`: a name for `retry_on` and `no_retry_on`.
+    `max_attempts` can lower the step's configured maximum, never raise it. `retry_after`: the least time before another
+    attempt: seconds, a timedelta, a datetime, or the text of the header `Retry-After`. `code`: a name for `retry_on`
+    and `no_retry_on`.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class StepError(RivalError):
         behavior: Behavior = "stop",
         max_attempts: int | None = None,
         backoff: Backoff | None = None,
-        retry_after: float | dt.timedelta | None = None,
+        retry_after: RetryAfter | None = None,
         code: str | None = None,
     ) -> None:
         super().__init__(message)
@@ -70,14 +70,7 @@ class StepError(RivalError):
         if backoff is not None and backoff not in BACKOFFS:
             raise ValueError(f"StepError backoff is one of {', '.join(BACKOFFS)}, not {backoff!r}")
         self.behavior, self.max_attempts, self.backoff = behavior, max_attempts, backoff
-        self.retry_after, self.code = _seconds(retry_after), code
-
-
-def _seconds(retry_after: float | dt.timedelta | None) -> float | None:
-    seconds = retry_after.total_seconds() if isinstance(retry_after, dt.timedelta) else retry_after
-    if seconds is None or (isinstance(seconds, int | float) and seconds >= 0 and math.isfinite(seconds)):
-        return seconds
-    raise ValueError(f"StepError retry_after is seconds from 0 on, or a timedelta, not {retry_after!r}")
+        self.retry_after, self.code = seconds_to_wait(retry_after), code
 
 
 class EventTimeout(StepError):

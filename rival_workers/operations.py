@@ -29,9 +29,9 @@ from rival_workers.engine.decisions import End, EndStatus
 from rival_workers.engine.policies import Policies
 from rival_workers.store.operator_records import Operated, Order
 from rival_workers.store.sql.operator import OperatorSql
-from rival_workers.store.sql.orphans import OrphansSql
 from rival_workers.store.sql.reopened_runs import policies_of
 from rival_workers.store.sql.settled_steps import SettledStepsSql
+from rival_workers.store.sql.stopped_runs import OrphansSql
 
 #: Children that are cancelled before the run continues; if there are more, keepers cancel the rest.
 _ORPHANS_AT_ONCE = 1000

@@ -22,7 +22,7 @@ from rival_client.api.operations import AsyncRunOperations
 from rival_client.api.policies import AsyncPolicyOperations
 from rival_client.api.reads import AsyncRunReads
 from rival_client.api.schedules import AsyncScheduleOperations
-from rival_client.api.start_checks import CHUNK, check_many, refuse_cancel_in, start_of
+from rival_client.api.start_checks import CHUNK, Inserted, check_many, refuse_cancel_in, start_of, status_in
 from rival_client.api.workflow_registry import AsyncWorkflowRegistry
 from rival_client.broker.run_end import AsyncRunEndNotifier
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
@@ -117,10 +117,13 @@ class AsyncRival(
         check_many(how, validator)
         admitted = validator.validate_all(arguments.several("inputs", inputs))
         ids = run_ids_for(len(admitted), run_ids)
-        created: set[str] = set()
+        found: list[Inserted] = []
         for part in batched(zip(ids, admitted, strict=True), CHUNK):
-            created |= await self._join(connection, Start(validator.workflow, dict(part), how))
-        return [AsyncStarted(i, "started" if i in created else "running", self) for i in ids]
+            start = Start(validator.workflow, dict(part), how)
+            created = await self._join(connection, start)
+            waits = start.may_queue and start.missing(created)
+            found.append(Inserted(created, await self._join(connection, start.queued(created)) if waits else set()))
+        return [AsyncStarted(i, status_in(found, i), self) for i in ids]
 
     def _handle(self, started: Started) -> AsyncStarted:
         return AsyncStarted(started.run_id, started.status, self, instead_of=started.instead_of)
@@ -137,6 +140,9 @@ class AsyncRival(
         run_id = start.run_id
         if start.options.singleton is None:
             return AsyncStarted(run_id, "running", self)
+        if start.may_queue:
+            queued = await self._join(connection, start.queued(()))
+            return AsyncStarted(run_id, "queued" if queued else "running", self)
         if start.options.on_conflict == "cancel":
             refuse_cancel_in(connection)
         holder = await async_caller_tx.run_in_async(connection, lambda pg: holder_of(start), lambda found: None)

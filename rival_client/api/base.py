@@ -1,10 +1,13 @@
-"""The base of every part of `Rival`: settings, database, doorbell, and the validators of workflow inputs."""
+"""The base of every part of `Rival`: settings, database, doorbell, the validators of workflow inputs, and the operator
+verbs that read a plan.
+"""
 
 from __future__ import annotations
 
 import time
+from functools import cached_property
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rival_client.broker.doorbell import Doorbell, open_doorbell
 from rival_client.broker.run_end import RunEndNotifier, open_run_end_notifier
@@ -16,6 +19,9 @@ from rival_client.model.inputs import InputValidator
 from rival_client.model.workflow_info import WorkflowInfo
 from rival_client.settings import Settings
 from rival_client.sql import workflows
+
+if TYPE_CHECKING:
+    from rival_workers.operations import Operator
 
 #: Seconds for which a producer starts the version that it read last.
 VERSION_CACHE_SECONDS = 2.0
@@ -78,6 +84,13 @@ class ClientBase:
             if info is None:
                 raise UnknownWorkflow(name, workflows.workflow_names(connection))
         return info
+
+    @cached_property
+    def _operator(self) -> Operator:
+        # Imported when first used: to read a plan takes the engine and the store, which double the import time.
+        from rival_workers.operations import Operator
+
+        return Operator(self.database, self._doorbell, self.settings)
 
     def close(self) -> None:
         """Closes connections. Every call after it is a RivalError."""

@@ -17,10 +17,11 @@ from rival_client.api.handles import Started
 from rival_client.api.idempotency import IdempotencyOperations
 from rival_client.api.instances import Workflow
 from rival_client.api.limit_operations import LimitOperations
+from rival_client.api.operations import RunOperations
 from rival_client.api.policies import PolicyOperations
 from rival_client.api.reads import RunReads
 from rival_client.api.schedules import ScheduleOperations
-from rival_client.api.start_checks import CHUNK, check_many, refuse_cancel_in, start_of
+from rival_client.api.start_checks import CHUNK, Inserted, check_many, refuse_cancel_in, start_of, status_in
 from rival_client.api.workflow_registry import WorkflowRegistry
 from rival_client.broker.message import StepMessage
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
@@ -49,6 +50,7 @@ Maker = Callable[[float, bool], Statements[T]]
 
 class Rival(
     RunReads,
+    RunOperations,
     DeadLetterOperations,
     PolicyOperations,
     EventOperations,
@@ -82,6 +84,9 @@ class Rival(
         if how.gathering is not None:
             return self._gather(start, connection)
         created = self._start(start, connection)
+        if not created and start.may_queue:
+            queued = self._start(start.queued(created), connection)
+            return Started(start.run_id, "queued" if queued else "running", self)
         if not created and how.singleton is not None:
             return self._settle_conflict(start, connection)
         return Started(start.run_id, "started" if created else "running", self)
@@ -97,7 +102,7 @@ class Rival(
     ) -> list[Started]:
         """Start many runs of one workflow: all inputs are checked first, then inserted a thousand at a time.
 
-        With run ids of your own it is all or nothing: a conflict refuses the lot.
+        With run ids of your own it is all or nothing: a conflict refuses all of them.
         """
         validator, how = self._validator(arguments.workflow(workflow)), StartOptions.of(options)
         check_many(how, validator)
@@ -105,10 +110,15 @@ class Rival(
         ids = run_ids_for(len(admitted), run_ids)
         parts = [Start(validator.workflow, dict(part), how) for part in batched(zip(ids, admitted, strict=True), CHUNK)]
         if connection is not None or run_ids is None:
-            created = set().union(*(self._start(part, connection) for part in parts))
+            found = [self._start_or_queue(part, connection) for part in parts]
         else:
-            created = self._start_at_once(parts)
-        return [Started(i, "started" if i in created else "running", self) for i in ids]
+            found = self._start_at_once(parts)
+        return [Started(i, status_in(found, i), self) for i in ids]
+
+    def _start_or_queue(self, start: Start, connection: Any) -> Inserted:
+        created = self._start(start, connection)
+        waits = start.may_queue and start.missing(created)
+        return Inserted(created, self._start(start.queued(created), connection) if waits else set())
 
     def _start(self, start: Start, connection: Any) -> set[str]:
         grace, message = self.settings.ring_grace, self.publisher(start)
@@ -127,15 +137,17 @@ class Rival(
         found = self._prepared.fetch(*run_inserts.prepared(start, self.settings.ring_grace))
         return set() if found is None else set(start.inputs)
 
-    def _start_at_once(self, parts: Sequence[Start]) -> set[str]:
-        def insert(own: Connection) -> set[str]:
+    def _start_at_once(self, parts: Sequence[Start]) -> list[Inserted]:
+        def insert(own: Connection, part: Start) -> Inserted:
             grace = self.settings.ring_grace
-            return set().union(*(caller_tx.insert(own, part, grace) for part in parts))
+            created = caller_tx.insert(own, part, grace)
+            waits = part.may_queue and part.missing(created)
+            return Inserted(created, caller_tx.insert(own, part.queued(created), grace) if waits else set())
 
-        created = self.database.transact(insert)
-        if created:
+        found = self.database.transact(lambda own: [insert(own, part) for part in parts])
+        if created := {run_id for one in found for run_id in (*one.created, *one.queued)}:
             self.publisher(parts[0])(created)
-        return created
+        return found
 
     # -- starts that share a run ----------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rival_client.api.async_base import AsyncClientBase, awaitable
-from rival_client.api.operations import RunOperations
+from rival_client.api.base import ClientBase
 from rival_client.errors import NotPossible, RunNotFound
 from rival_client.model import amounts, arguments
 from rival_client.model.dead_letters import DeadLetter, DeadLetterFilter
@@ -29,7 +29,7 @@ class Redriven:
     dry_run: bool = False
 
 
-class DeadLetterOperations(RunOperations):
+class DeadLetterOperations(ClientBase):
     def dead_letters(
         self, chosen: DeadLetterFilter | None = None, *, limit: int = LIMIT, after: DeadLetter | None = None
     ) -> list[DeadLetter]:

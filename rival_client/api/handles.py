@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rival_client.api.client import Rival
 
 C = TypeVar("C")
-StartedStatus = Literal["started", "running", "skipped", "gathered"]
+StartedStatus = Literal["started", "running", "skipped", "gathered", "queued"]
 
 
 class RunHandle:
@@ -97,9 +97,9 @@ def _required(client: C | None, run_id: str) -> C:
 
 class _HowItStarted:
     """`status` is what `run` has found: "started"; "running" when the run had been started before, or has the
-    singleton place; "gathered" when the start became part of a run that has not begun; "skipped" when the singleton
-    place is taken: then this run does not exist, and `instead_of` names the one that has the place. It does not change;
-    `state()` has the run's status.
+    singleton place; "gathered" when the start became part of a run that has not begun; "queued" when it waits for
+    another run with its singleton key; "skipped" when the singleton place is taken: then this run does not exist, and
+    `instead_of` names the one that has the place. It does not change; `state()` has the run's status.
     """
 
     run_id: str

@@ -48,6 +48,6 @@ class AsyncIdempotencyOperations(AsyncClientBase):
 def _name(key: object, workflow: str | None, step: str | None) -> KeyName:
     text = arguments.text("key", key, MAX_KEY)
     if step is not None and workflow is None:
-        raise InvalidArgument("step", "say of which workflow: give `workflow`, too.")
+        raise InvalidArgument("step", "a step belongs to a workflow: give `workflow`, too.")
     its_workflow = None if workflow is None else arguments.name("workflow", workflow)
     return KeyName(text, its_workflow, None if step is None else arguments.step(step))

@@ -6,8 +6,10 @@ from sqlalchemy import Connection
 
 from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
+from rival_client.errors import InvalidArgument
 from rival_client.model import amounts, arguments
 from rival_client.model.limit_records import LimitDetail, LimitRecord
+from rival_client.model.singletons import SUFFIX
 from rival_client.sql.limit_records import list_limits, read_limit, reset_limit, set_limit
 
 
@@ -28,6 +30,8 @@ class LimitOperations(ClientBase):
         """Change the maximum of a limit at once, in the whole fleet, until `reset_limit`. More: what waits starts.
         Fewer: what runs ends first."""
         name, by = arguments.name("name", name), arguments.name("by", by)
+        if name.endswith(SUFFIX):
+            raise InvalidArgument("name", "at most one run with a singleton key runs: this limit cannot be changed.")
         max = amounts.limit(max, "max")
 
         def change(connection: Connection) -> LimitRecord:

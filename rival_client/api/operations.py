@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -20,9 +19,6 @@ from rival_client.sql import orphans, runs
 from rival_client.sql.checkpoint_ends import wake_parent
 from rival_client.sql.reads.run_filter import RunFilter
 from rival_client.sql.recovery import recover
-
-if TYPE_CHECKING:
-    from rival_workers.operations import Operator
 
 #: Children that are cancelled together with their parent; if there are more, workers cancel the rest.
 _CHILDREN_AT_ONCE = 1000
@@ -108,13 +104,6 @@ class RunOperations(ClientBase):
         run_id, step, by = arguments.run_id(run_id), arguments.step(step), arguments.name("by", by)
         reason = arguments.text("reason", reason, may_be_blank=True)
         self._operator.set_result(run_id, step, result, reason, by, **_how(dry_run, if_entry))
-
-    @cached_property
-    def _operator(self) -> Operator:
-        # Imported when first used: these verbs read the plan, and the engine and the store double the import time.
-        from rival_workers.operations import Operator
-
-        return Operator(self.database, self._doorbell, self.settings)
 
     def pause(self, run_id: str, *, by: str = "client", if_entry: Entry = None) -> bool:
         """Start nothing new in the run; running steps finish. False: it has ended, or is paused already."""

@@ -6,8 +6,10 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
+from sqlalchemy import Connection
+
 from rival_client.api.async_base import AsyncClientBase, awaitable
-from rival_client.api.operations import RunOperations
+from rival_client.api.base import ClientBase
 from rival_client.errors import InvalidArgument
 from rival_client.model import amounts, arguments
 from rival_client.model.matchers import Matcher, every, in_workflow
@@ -18,7 +20,7 @@ from rival_client.model.run_policies import one_rule
 from rival_client.sql import fleet_rules
 
 
-class PolicyOperations(RunOperations):
+class PolicyOperations(ClientBase):
     def set_policy(
         self,
         match: str | Matcher | Mapping[str, Any],
@@ -38,7 +40,16 @@ class PolicyOperations(RunOperations):
             rule = Rule(narrowed, rule.options)
         reason = arguments.optional(arguments.text, "reason", reason)
         expires = None if until is None else _moment(until)
-        found = self.database.transact(lambda own: fleet_rules.set_rule(own, rule, reason, by, expires))
+
+        def add(own: Connection) -> FleetRule | None:
+            added = fleet_rules.set_rule(own, rule, reason, by, expires)
+            if added is not None and added.expires_at is not None and added.expires_at <= added.created_at:
+                raise InvalidArgument(
+                    "until", f"{added.expires_at} has passed: give a later time, or seconds from now."
+                )
+            return added
+
+        found = self.database.transact(add)
         if found is None:
             raise InvalidArgument("match", f"there are {fleet_rules.MAX_RULES} rules already: remove some.")
         return found

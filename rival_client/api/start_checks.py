@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
+from rival_client.api.handles import StartedStatus
 from rival_client.errors import InvalidArgument
 from rival_client.model.inputs import InputValidator
 from rival_client.model.run_ids import given_or_new_id
@@ -11,6 +13,22 @@ from rival_client.model.start_options import StartOptions
 from rival_client.model.starts import Start
 
 CHUNK = 1000
+
+
+class Inserted(NamedTuple):
+    """The runs of a `run_many` that are new; and new ones that wait for another one with their singleton key."""
+
+    created: set[str]
+    queued: set[str]
+
+
+def status_in(found: Iterable[Inserted], run_id: str) -> StartedStatus:
+    for one in found:
+        if run_id in one.created:
+            return "started"
+        if run_id in one.queued:
+            return "queued"
+    return "running"
 
 
 def start_of(validator: InputValidator, input: Any, run_id: str | None, how: StartOptions) -> Start:
@@ -26,8 +44,9 @@ def check_many(how: StartOptions, validator: InputValidator) -> None:
     """Of `run_many`."""
     how.check_steps(validator.workflow)
     how.refuse_gathering("of run_many: start each with `run`")
-    if how.singleton is not None:
-        raise InvalidArgument("singleton", "only one of many runs could have it: start each with `run`.")
+    if how.singleton is not None and how.on_conflict != "queue":
+        advice = 'only one of many runs could have it: give on_conflict="queue", so that they wait for one another.'
+        raise InvalidArgument("singleton", advice)
 
 
 def refuse_cancel_in(connection: Any) -> None:

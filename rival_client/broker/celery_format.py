@@ -8,40 +8,47 @@ import json
 import os
 import socket
 import time
-import uuid
-from json.encoder import encode_basestring_ascii
 from typing import Any
 
-from rival_client.broker.message import AnyMessage, StepMessage
+from rival_client.broker.message import AnyMessage
 
 _ORIGIN = f"rival@{socket.gethostname()}:{os.getpid()}"
 
 
 def celery_headers(message: AnyMessage) -> dict[str, Any]:
     """The headers of Celery's message protocol 2."""
+    return {**_SAME, **_changing(message)}
+
+
+#: The headers that all messages have in common.
+_SAME: dict[str, Any] = {
+    "lang": "py",
+    "expires": None,
+    "group": None,
+    "group_index": None,
+    "timelimit": [None, None],
+    "kwargsrepr": "{}",
+    "origin": _ORIGIN,
+    "ignore_result": True,
+    "replaced_task_nesting": 0,
+    "stamped_headers": None,
+    "stamps": {},
+}
+
+
+def _changing(message: AnyMessage) -> dict[str, Any]:
     eta = None
     if message.countdown > 0:
         eta = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=message.countdown)).isoformat()
     return {
-        "lang": "py",
         "task": message.task,
         "id": message.task_id,
         "shadow": message.label,
         "eta": eta,
-        "expires": None,
-        "group": None,
-        "group_index": None,
         "retries": message.attempt - 1,
-        "timelimit": [None, None],
         "root_id": message.run_id,
         "parent_id": None if message.path is None else message.run_id,
         "argsrepr": message.described,
-        "kwargsrepr": "{}",
-        "origin": _ORIGIN,
-        "ignore_result": True,
-        "replaced_task_nesting": 0,
-        "stamped_headers": None,
-        "stamps": {},
         "rung_at": time.time(),
     }
 
@@ -53,30 +60,20 @@ def celery_body(message: AnyMessage) -> list[Any]:
 def redis_envelope(message: AnyMessage, queue: str) -> str:
     """The message as kombu's Redis transport keeps it in the list that is the queue: `_ENVELOPE`, filled in. Most of it
     is the same for all messages, and encoding it each time would cost more than sending it."""
-    headers = celery_headers(message)
-    body = json.dumps(celery_body(message), separators=(",", ":")).encode()
-    changing = ",".join(f'"{name}":{_quoted(headers[name])}' for name in _CHANGING)
     return _ENVELOPE % (
-        base64.b64encode(body).decode(),
-        changing,
-        _quoted(message.task_id),
-        _quoted(queue),
-        uuid.uuid4(),
+        base64.b64encode(_encode(celery_body(message)).encode()).decode(),
+        _encode(_changing(message))[1:-1],
+        _encode(message.task_id),
+        _encode(queue),
+        os.urandom(16).hex(),
     )
 
 
-def _quoted(value: str | float | None) -> str:
-    return "null" if value is None else encode_basestring_ascii(value) if isinstance(value, str) else repr(value)
-
-
-#: The headers that differ from message to message.
-_CHANGING = ("task", "id", "shadow", "eta", "retries", "root_id", "parent_id", "argsrepr", "rung_at")
-_SAME = {
-    name: value for name, value in celery_headers(StepMessage("", None, 0, "", "")).items() if name not in _CHANGING
-}
+#: `json.dumps` would make an encoder for each call.
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 _ENVELOPE = (
     '{"body":"%s","content-encoding":"utf-8","content-type":"application/json","headers":{%s,'
-    + json.dumps(_SAME, separators=(",", ":"))[1:-1].replace("%", "%%")
+    + _encode(_SAME)[1:-1].replace("%", "%%")
     + '},"properties":{"correlation_id":%s,"reply_to":"","delivery_mode":2,"priority":0,'
     + '"delivery_info":{"exchange":"","routing_key":%s},"body_encoding":"base64","delivery_tag":"%s"}}'
 )

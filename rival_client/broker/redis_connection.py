@@ -20,6 +20,8 @@ from rival_client.forks import call_after_fork, leave_open
 REDIS_BOUNDS: dict[str, Any] = {"socket_timeout": 2, "socket_connect_timeout": 1}
 #: Commands whose replies are read later, at most.
 _UNREAD = 256
+#: Seconds between two looks for replies. A look costs as much as a command.
+_LOOK_EVERY = 0.005
 T = TypeVar("T")
 
 
@@ -29,7 +31,7 @@ def is_redis(url: str) -> bool:
 
 
 class Sender(Generic[T]):
-    """Sends commands and reads their replies at the next call. A command stands for values: those whose replies have
+    """Sends commands and reads their replies at a later call. A command stands for values: those whose replies have
     not come, or were errors, are lost.
     """
 
@@ -38,6 +40,7 @@ class Sender(Generic[T]):
         self._lock = threading.Lock()
         #: The connection, if there is one.
         self._opened: list[Any] = []
+        self._looked_at = 0.0
         #: When each command was sent, and its values.
         self._unread: deque[tuple[float, Sequence[T]]] = deque()
         # At the end of the process, too: the end of a connection with unread replies discards what was sent last.
@@ -53,8 +56,11 @@ class Sender(Generic[T]):
     def send(self, commands: Sequence[tuple[tuple[Any, ...], Sequence[T]]]) -> None:
         """RedisError: these commands, or earlier ones, may not have arrived. `take_lost` returns their values."""
         with self._lock:
+            now = time.monotonic()
             try:
-                self._read()
+                if now - self._looked_at > _LOOK_EVERY or len(self._unread) >= _UNREAD:
+                    self._looked_at = now
+                    self._read()
                 connection = self._connection()
                 packed = connection.pack_commands([command for command, _ in commands])
                 connection.send_packed_command(packed, check_health=False)
@@ -62,7 +68,7 @@ class Sender(Generic[T]):
                 self._disconnect()
                 raise error if isinstance(error, redis.RedisError) else redis.ConnectionError(str(error)) from error
             finally:
-                self._unread += [(time.monotonic(), values) for _, values in commands]
+                self._unread += [(now, values) for _, values in commands]
 
     def take_lost(self) -> list[T]:
         with self._lock:

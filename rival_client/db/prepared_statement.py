@@ -78,6 +78,8 @@ def _array(oid: int, size: int, parts: Sequence[bytes]) -> bytes:
 
 
 def _text_array(values: Sequence[str | None]) -> bytes:
+    if not any(values) and "" not in values:
+        return _array(_TEXT_OID, len(values), (_NULL,) * len(values))
     parts: list[bytes] = []
     for value in values:
         if value is None:

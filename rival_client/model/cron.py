@@ -31,10 +31,10 @@ class Rule:
     timezone: str = "UTC"
 
     def next_after(self, at: dt.datetime) -> dt.datetime:
-        """ValueError: it never comes again."""
+        """ValueError: it never occurs again."""
         found = next(self._from(at), None)
         if found is None:
-            raise ValueError(f"{self.cron!r} never comes")
+            raise ValueError(f"{self.cron!r} never occurs")
         return found
 
     def between(self, first: dt.datetime, last: dt.datetime) -> Iterator[dt.datetime]:
@@ -106,4 +106,4 @@ def _check_cron(rule: Rule) -> None:
         rule.next_after(_EPOCH)
     except (CronSimError, ValueError) as error:
         why = str(error).lower()
-        raise argument_errors.invalid("when", rule.cron, f"a cron expression that comes ({why}): {_CURE}") from error
+        raise argument_errors.invalid("when", rule.cron, f"a valid cron expression ({why}): {_CURE}") from error

@@ -14,6 +14,7 @@ from typing import Any
 from rival_client.model import statuses
 from rival_client.model.kinds import COMPENSATING, COMPOSITE_KINDS, FLOW, WITH_LANES, waits_for
 from rival_client.model.queues import DEFAULT_QUEUE
+from rival_client.model.singletons import SUFFIX
 from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.model.why_facts import KeyFacts, LimitFacts, OpenStepFacts, RunFacts
 from rival_client.model.why_records import Reason, Why
@@ -210,9 +211,12 @@ def _limited(path: str | None, limit: LimitFacts) -> Reason:
     if limit.granted:
         text = f"{what} has a slot of {name}: its message was published."
         return Reason("queued", text, path, limit.since, limit.due_at, "a worker")
+    if limit.name.endswith(SUFFIX):
+        text = f"{what} waits: another run of the workflow with its singleton key {limit.key} runs, or is the next."
+        do, show = "Wait until it ends, or cancel it.", f"rival limit show {quote(limit.name)} --key {quote(limit.key)}"
+        return Reason("limit", text, path, limit.since, limit.due_at, "another run that ends", do, show)
     used = f"{limit.used} of {limit.maximum} slots are in use"
-    text = f"{what} waits for a slot of {name}."
-    do = "Wait until another one ends, or raise the limit."
+    text, do = f"{what} waits for a slot of {name}.", "Wait until another one ends, or raise the limit."
     return Reason("limit", text, path, limit.since, limit.due_at, "another step that ends", do, evidence=(used,))
 
 

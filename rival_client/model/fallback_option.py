@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rival_client.errors import InvalidPayload
+from rival_client.model.argument_errors import shown
 from rival_client.model.fallbacks import Fallback
 from rival_client.model.payload import dump, load
 
@@ -65,8 +66,15 @@ def as_fallback(given: Any, problems: list[str]) -> Fallback | None:
         return None
     if callable(given):
         return Fallback(shape="function")
-    problems.append(f"option fallback: give value(…), retry_with(…) or a function, not {given!r}")
+    problems.append(
+        f"option fallback: {shown(given)} is not a fallback: write value({_short(given)}) if the step shall have this "
+        "result instead, or give retry_with(…) or a function"
+    )
     return None
+
+
+def _short(given: Any) -> str:
+    return shown(given) if isinstance(given, int | float | str) else "…"
 
 
 def _from_json(given: Mapping[str, Any], problems: list[str]) -> Fallback | None:

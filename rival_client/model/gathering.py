@@ -57,7 +57,7 @@ def _batched(given: Mapping[str, Any], most: int | None, key: str) -> Gathering:
     _refuse(given, ("max_wait", "collect"), "it is for `debounce`")
     within = given.get("within")
     if within is None:
-        raise InvalidArgument("within", "say for how many seconds a batch waits for more inputs, as in within=10.")
+        raise InvalidArgument("within", "give the seconds that a batch waits for more inputs, as in within=10.")
     return Gathering(f"batch:{key}", within, False, within, most, True)
 
 

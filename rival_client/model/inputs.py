@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, partial
 from typing import Any
 
@@ -60,7 +60,7 @@ class InputValidator:
         text = dump(value, what=f"the input of workflow {self.workflow.name!r}", limit=self._limit, is_input=True)
         validator = self._validator if quote else self._discreet_validator
         if validator is not None:
-            problems = [_problem(error) for error in validator.iter_errors(load(text))]
+            problems = [_problem(one) for error in validator.iter_errors(load(text)) for one in _meant(error)]
             if problems:
                 raise InvalidInput(self.workflow.name, problems)
         return text
@@ -78,6 +78,26 @@ class InputValidator:
         if problems:
             raise InvalidInput(self.workflow.name, problems)
         return admitted
+
+
+def _meant(error: Any) -> Iterator[Any]:
+    """Of a value that fits none of several types, what is wrong with the one that was meant, if only one can be."""
+    possible = [inner for inner in getattr(error.kind, "context", None) or () if not _is_another(error, inner)]
+    if len(possible) != 1:
+        yield error
+        return
+    for one in possible[0]:
+        yield from _meant(one)
+
+
+def _is_another(error: Any, inner: Sequence[Any]) -> bool:
+    """The value is of another JSON type, or a constant in it names another model."""
+    own = error.instance_path
+    return any(
+        (one.kind.name == "type" and one.instance_path == own)
+        or (one.kind.name == "const" and one.instance_path[:-1] == own)
+        for one in inner
+    )
 
 
 def _problem(error: Any) -> InputProblem:

@@ -73,6 +73,8 @@ class RowKind:
     can_be_settled: bool = False
     #: It can have a compensation.
     can_be_compensated: bool = False
+    #: Its attempt is one call of its function, which a test can replace.
+    can_be_replaced: bool = False
     #: It runs because something has failed.
     is_reaction: bool = False
     #: Part of how a composite works, not a step that the author of the workflow named.
@@ -82,8 +84,16 @@ class RowKind:
 
 
 _KINDS = (
-    RowKind(STEP, "leaf", has_result=True, can_be_settled=True, can_be_compensated=True),
-    RowKind(EXTERNAL, "leaf", "external", has_result=True, can_be_settled=True, can_be_compensated=True),
+    RowKind(STEP, "leaf", has_result=True, can_be_settled=True, can_be_compensated=True, can_be_replaced=True),
+    RowKind(
+        EXTERNAL,
+        "leaf",
+        "external",
+        has_result=True,
+        can_be_settled=True,
+        can_be_compensated=True,
+        can_be_replaced=True,
+    ),
     RowKind(FLOW, "leaf", "time", has_result=True, can_be_settled=True, can_be_compensated=True),
     # Also a checkpoint of a flow.
     RowKind(SLEEP, "leaf", "time", can_be_settled=True, keeps_time_left=True),
@@ -122,6 +132,7 @@ WITH_LANES = _names(lambda kind: kind.has_lanes)
 RESULT_KINDS = _names(lambda kind: kind.has_result)
 SETTLEABLE = _names(lambda kind: kind.can_be_settled)
 COMPENSABLE = _names(lambda kind: kind.can_be_compensated)
+REPLACEABLE = _names(lambda kind: kind.can_be_replaced)
 REACTIONS = _names(lambda kind: kind.is_reaction)
 INTERNAL = _names(lambda kind: kind.is_internal)
 #: Checkpoints of a flow whose time goes on where it was when the flow is opened again.

@@ -59,6 +59,10 @@ def rate(
 
 def _named(name: Any, max: Any) -> tuple[Any, Any]:
     """The number alone, or a name and the number."""
+    if max is None and isinstance(name, str):
+        raise ValueError(f"{name!r} is the name of a limit, and its number is missing: give {name!r}, 5")
+    if isinstance(max, str) and not isinstance(name, str):
+        raise ValueError(f"the name comes before the number: give {max!r}, {name!r}")
     return (None, name) if max is None else (name, max)
 
 

@@ -95,3 +95,15 @@ class Limit(BaseModel):
 def rank_of(base: float, level: int = 0) -> float:
     """`level`: -1 high, 0 normal, 1 low."""
     return base + LEVEL * level
+
+
+def fair_base(at: float, first: float | None, last: float | None) -> float:
+    """The base of a ticket that arrives at `at`: a turn after the last one of its group, and not before the turn of the
+    first ticket in the queue has been served. Otherwise a group that comes late, or sends one step after the other,
+    would be served for all the turns that it has not waited for."""
+    turns = [at]
+    if last is not None:
+        turns.append(last + TURN)
+    if first is not None and first > at:
+        turns.append(first + TURN / 2)
+    return max(turns)

@@ -30,6 +30,8 @@ _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 #: What cannot be changed in place.
 _SCALARS = frozenset({str, int, float, bool, type(None)})
+#: A key that Python may have written for a number, a bool or None. Within a text the quotes would be escaped.
+_CONVERTED_KEY = re.compile(r'"(?:-?\d[\d.e+-]*|true|false|null)":')
 _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
@@ -125,6 +127,26 @@ def _refuse_unstorable(text: str, what: str) -> None:
         raise InvalidPayload(f"{what} holds a lone surrogate, which is not valid Unicode") from None
 
 
+def _refuse_colliding_keys(text: str, what: str) -> None:
+    """`{1: "a", "1": "b"}` becomes an object with the key "1" twice, of which a reader would keep one."""
+    if not _CONVERTED_KEY.search(text):
+        return
+
+    duplicates: list[str] = []
+
+    def collect(pairs: list[tuple[str, Any]]) -> None:
+        if len(dict(pairs)) < len(pairs):
+            names = [name for name, _ in pairs]
+            duplicates.extend(name for name in names if names.count(name) > 1)
+
+    json.loads(text, object_pairs_hook=collect)
+    if duplicates:
+        raise InvalidPayload(
+            f"{what} has an object with two keys that are both {json.dumps(duplicates[0])} in JSON, where numbers, "
+            "bools and None become texts. Use texts as keys, each once."
+        )
+
+
 def _refuse_deep(text: str, what: str) -> None:
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
@@ -161,6 +183,7 @@ def dump(value: Any, *, what: str, limit: int = DEFAULT_LIMIT, is_input: bool = 
         # Models and dataclasses run code of their own to become JSON.
         raise InvalidPayload(f"{what} is not JSON: {type(error).__name__}: {error}") from error
     _refuse_deep(text, what)
+    _refuse_colliding_keys(text, what)
     _refuse_unstorable(text, what)
     if len(text) > limit // 4 and len(text.encode()) > limit:
         raise InvalidPayload(

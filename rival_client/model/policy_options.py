@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from rival_client.errors import InvalidPayload
 from rival_client.model.amounts import MAX_SECONDS
 from rival_client.model.argument_errors import shown
+from rival_client.model.breakers import Breaker
 from rival_client.model.error_names import as_names
 from rival_client.model.fallback_option import as_fallback
 from rival_client.model.given_limits import read_limits
@@ -38,8 +39,13 @@ def checked_options(options: Mapping[str, Any], known: Collection[str], problems
     try:
         return StepConfig(**values).model_dump(mode="json", include=set(values))
     except ValidationError as error:
-        problems += [f"option {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        problems += [f"option {'.'.join(map(str, e['loc']))}: {_text(e['msg'])}" for e in error.errors()]
         return {}
+
+
+def _text(message: str) -> str:
+    """A validator's own text has this prefix."""
+    return message.removeprefix("Value error, ")
 
 
 def _as_data(values: dict[str, Any], known: Collection[str], problems: list[str]) -> dict[str, Any]:
@@ -49,6 +55,10 @@ def _as_data(values: dict[str, Any], known: Collection[str], problems: list[str]
     if "idempotency_key" in values and "idempotency_key" in known:
         values["idempotency_key"] = as_key(values["idempotency_key"], problems)
     values |= {key: read_limits(key, values[key], problems) for key in LIMITS if key in values and key in known}
+    if "circuit_breaker" in known and not isinstance(values.get("circuit_breaker"), Mapping | Breaker | None):
+        name = values["circuit_breaker"] if isinstance(values["circuit_breaker"], str) else "openai"
+        problems.append(f'option circuit_breaker: give breaker("{name}", failures=5, window=60)')
+        values["circuit_breaker"] = None
     if "metadata" in values:
         values["metadata"] = _metadata(values["metadata"], problems)
     for key in ("retry_on", "no_retry_on"):
@@ -70,12 +80,13 @@ def _metadata(given: Any, problems: list[str]) -> Any:
 
 
 def unknown_options(options: Mapping[str, Any], known: Collection[str]) -> list[str]:
-    names = ", ".join(known)
-    return [
-        f"unknown option {shown(key)}{_did_you_mean(key, known)}; known are {names}"
-        for key in options
-        if key not in known
-    ]
+    return [_unknown(key, known) for key in options if key not in known]
+
+
+def _unknown(key: str, known: Collection[str]) -> str:
+    if key == "hooks":
+        return "option hooks: give hooks to the workflow, or to some of its steps in a rule of its policies"
+    return f"unknown option {shown(key)}{_did_you_mean(key, known)}; known are {', '.join(known)}"
 
 
 def _too_long(values: Mapping[str, Any]) -> list[str]:

@@ -55,6 +55,7 @@ def _run_entry(run: RebuiltRun, entry: HistoryEntry) -> None:
             run.workflow, run.version = entry.detail["workflow"], entry.detail["version"]
             run.input, options = entry.detail.get("input"), entry.detail.get("options", {})
             run.labels, run.policies = options.get("labels"), options.get("policies")
+            run.singleton = options.get("singleton")
             run.deadline, run.priority = options.get("deadline"), options.get("priority")
         case entries.FAILING:
             run.error, run.failed_step = entry.detail["error"], entry.detail.get("failed_step")

@@ -41,6 +41,7 @@ class RebuiltRun:
     input: Any = None
     labels: dict[str, str] | None = None
     policies: dict[str, Any] | None = None
+    singleton: str | None = None
     #: By when it must have ended, as text.
     deadline: str | None = None
     result: Any = None

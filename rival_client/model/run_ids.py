@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from rival_client.errors import InvalidArgument
 from rival_client.model import arguments
+from rival_client.model.argument_errors import shown
 
 T = TypeVar("T")
 
@@ -38,9 +39,15 @@ def named_run(workflow: str | None, run_id: str | None) -> tuple[str | None, str
 def run_ids_for(count: int, given: Sequence[str] | None) -> list[str]:
     """One distinct id per input: those given, or new ones."""
     ids = [new_run_id() for _ in range(count)] if given is None else arguments.ids("run_ids", given)
-    if len(ids) != count or len(set(ids)) != len(ids):
+    if len(ids) != count:
+        raise InvalidArgument("run_ids", f"{len(ids)} ids for {count} inputs: give one id for each input.")
+    if len(set(ids)) != count:
+        twice = next(one for one in ids if ids.count(one) > 1)
+        places = [index for index, one in enumerate(ids) if one == twice]
         raise InvalidArgument(
-            "run_ids", f"run_many needs one distinct run id per input: {len(ids)} ids, {count} inputs."
+            "run_ids",
+            f"{shown(twice)} is the id of inputs[{places[0]}] and of inputs[{places[1]}]: "
+            "give each input an id of its own, or give the input once.",
         )
     return ids
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, get_args
 from rival_client.model.priorities import Priority
 from rival_client.model.run_policies import GivenRule, PoliciesMode
 
-OnConflict = Literal["return", "skip", "cancel"]
+OnConflict = Literal["return", "skip", "cancel", "queue"]
 ON_CONFLICT = get_args(OnConflict)
 #: Seconds, or a timedelta.
 Duration = float | dt.timedelta

@@ -153,4 +153,4 @@ def _unknown(match: Matcher, workflow: str, places: Sequence[_Place]) -> Iterato
         if given is not None and given not in known and "*" not in given:
             listed = ", ".join(sorted(known)[:_LISTED]) + (" and others" if len(known) > _LISTED else "")
             hint = did_you_mean(given, known)
-            yield f"workflow {workflow!r} has no {what} {shown(given)}{hint} (it has {listed})"
+            yield f"workflow {workflow!r} has no {what} {shown(given)}{hint}; it has {listed}"

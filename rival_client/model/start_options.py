@@ -15,6 +15,7 @@ from rival_client.model.payload import serialise
 from rival_client.model.priorities import priority
 from rival_client.model.run_options import ON_CONFLICT, OnConflict
 from rival_client.model.run_policies import PoliciesMode, RunPolicies, run_policies, unknown_steps
+from rival_client.model.singletons import with_singleton
 from rival_client.model.timers import NEAR, is_near
 from rival_client.model.workflow_info import WorkflowInfo
 
@@ -35,15 +36,6 @@ def _positive(argument: str, value: object) -> float:
     return amounts.seconds(argument, value, least=0.001)
 
 
-def _on_conflict(argument: str, value: object) -> str:
-    if isinstance(value, str) and value == "queue":
-        raise InvalidArgument(
-            argument, "'queue' is not possible for one start: give the workflow concurrency_limit=limit(1, key=…)."
-        )
-    chosen: str = arguments.choice(argument, value, ON_CONFLICT)
-    return chosen
-
-
 _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "labels": labels,
     "delay": amounts.seconds,
@@ -51,7 +43,7 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "deadline": _deadline,
     "priority": priority,
     "singleton": lambda argument, value: arguments.key(value, argument),
-    "on_conflict": _on_conflict,
+    "on_conflict": lambda argument, value: arguments.choice(argument, value, ON_CONFLICT),
     "debounce": _positive,
     "max_wait": _positive,
     "collect": arguments.flag,
@@ -79,6 +71,8 @@ class StartOptions:
     #: Only one open run of the workflow has it; and what a start does that finds the place taken.
     singleton: str | None = None
     on_conflict: OnConflict = "return"
+    #: The place was taken: the run begins when no other one with its key runs.
+    is_queued: bool = field(default=False, kw_only=True)
     #: The start may become part of a run that has not begun.
     gathering: Gathering | None = None
     #: Rules for its steps.
@@ -109,8 +103,9 @@ class StartOptions:
             raise InvalidArgument("deadline", "give the runs of a schedule seconds, not one point in time.")
         options = cls.of(given)
         options.refuse_gathering("of a schedule: each tick is a run")
-        if options.singleton is not None and given.get("on_conflict") != "skip":
-            raise InvalidArgument("on_conflict", 'a tick whose singleton place is taken is skipped: give "skip".')
+        if options.singleton is not None and given.get("on_conflict") not in ("skip", "queue"):
+            advice = 'a tick whose singleton place is taken is skipped, or waits: give "skip" or "queue".'
+            raise InvalidArgument("on_conflict", advice)
         return options
 
     def refuse_gathering(self, why: str) -> None:
@@ -143,15 +138,21 @@ class StartOptions:
         is_moment = isinstance(self.deadline, dt.datetime)
         return {
             "labels": None if self.labels is None else serialise(self.labels),
-            "policies": None if self.policies is None else serialise(self.policies.dump()),
+            "policies": self._stored_policies(),
             "delay": self.delay,
             "scheduled_at": _text(self.scheduled_at),
             "deadline": None if is_moment else self.deadline,
             "deadline_at": _text(self.deadline) if is_moment else None,  # type: ignore[arg-type]
             "until": _text(self.until),
             "published": int(self.is_published(grace)),
-            "singleton": self.singleton,
+            "singleton": None if self.is_queued else self.singleton,
         }
+
+    def _stored_policies(self) -> str | None:
+        rules = None if self.policies is None else self.policies.dump()
+        if self.singleton is None:
+            return None if rules is None else serialise(rules)
+        return serialise(with_singleton(rules or RunPolicies().dump(), self.singleton))
 
 
 def _checked(given: Mapping[str, Any]) -> dict[str, Any]:

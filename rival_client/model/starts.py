@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rival_client.model.payload import Json
@@ -49,6 +49,16 @@ class Start:
     def missing(self, created: Collection[str]) -> list[str]:
         """The runs that were not inserted."""
         return [run_id for run_id in self.inputs if run_id not in created]
+
+    @property
+    def may_queue(self) -> bool:
+        """A run whose singleton place is taken waits."""
+        return self.options.singleton is not None and self.options.on_conflict == "queue"
+
+    def queued(self, created: Collection[str]) -> Start:
+        """The runs that were not inserted, without the singleton place: each waits for the others."""
+        waiting = {run_id: self.inputs[run_id] for run_id in self.missing(created)}
+        return replace(self, inputs=waiting, options=replace(self.options, is_queued=True))
 
     def one(self, grace: float) -> dict[str, Any]:
         """The parameters of the statement that inserts one run without options."""

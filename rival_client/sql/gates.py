@@ -34,7 +34,7 @@ from rival_client.model.timers import NEVER_PUBLISHED
 from rival_client.sql.recovery import chosen
 
 #: Seconds after its time at which the ticket of a rate is published again: others of the rate wait behind it.
-RATE_GRACE = 1.0
+RATE_GRACE = 0.5
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def _own_and_siblings(connection: Connection, gate: Gate) -> Iterable[int]:
 
 def _grant(connection: Connection, gate: Gate, ticket: Any, grace: float) -> Grant:
     # Of a rate: after those that are granted and have not started.
-    wait = 0.0 if gate.gap is None else time_left(connection, gate) + gate.used * gate.gap
+    wait = 0.0 if gate.gap is None else time_left(connection, gate, after=gate.used)
     look = wait + (grace if gate.gap is None or grace == 0 else RATE_GRACE)
     row = connection.execute(
         update(tickets)
@@ -202,7 +202,7 @@ def _grant(connection: Connection, gate: Gate, ticket: Any, grace: float) -> Gra
     return _as_grant(row, wait)
 
 
-def time_left(connection: Connection, gate: Gate) -> float:
-    """Seconds until a rate allows the next start."""
+def time_left(connection: Connection, gate: Gate, after: int = 0) -> float:
+    """Seconds until a rate allows the next start, or the one after so many others."""
     at: dt.datetime = connection.scalars(select(clock())).one()
-    return max(0.0, gate.next_start - (gate.slack or 0.0) - at.timestamp())
+    return max(0.0, gate.next_start - (gate.slack or 0.0) - at.timestamp() + after * (gate.gap or 0.0))

@@ -42,7 +42,9 @@ def _row(one: BreakerRecord) -> tuple[Any, ...]:
 
 @breaker.command("open")
 @click.argument("name")
-@click.option("--seconds", type=float, default=None, help="Until one attempt may probe. [default: until it is closed]")
+@click.option(
+    "--seconds", type=float, default=None, help="After this time one attempt may probe. [default: until it is closed]"
+)
 @by_option
 @json_option
 def open_(name: str, seconds: float | None, by: str | None, as_json: bool) -> int:

@@ -27,7 +27,7 @@ _directory = click.option(
     "--directory",
     type=click.Path(path_type=Path),
     default=DIRECTORY / "dashboard",
-    help="Its key, users and tokens.",
+    help="Where its key, users and tokens are.",
 )
 
 
@@ -55,17 +55,28 @@ def _roles(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dic
 
 def _proxy_options(command: F) -> F:
     for option in (
-        click.option("--proxy-role", type=_ROLES, default="viewer", help="Of its users, without --groups-header."),
-        click.option("--group", "groups", multiple=True, metavar="GROUP=ROLE", callback=_roles, help="Repeatable."),
-        click.option("--groups-header", metavar="NAME", help="In this header the proxy lists the user's groups."),
-        click.option("--user-header", metavar="NAME", help="In this header the proxy names the user it has logged in."),
+        click.option(
+            "--proxy-role", type=_ROLES, default="viewer", help="The role of its users, without --groups-header."
+        ),
+        click.option(
+            "--group",
+            "groups",
+            multiple=True,
+            metavar="GROUP=ROLE",
+            callback=_roles,
+            help="The role of a group, as in sre=admin; repeatable.",
+        ),
+        click.option("--groups-header", metavar="NAME", help="The header in which the proxy lists the user's groups."),
+        click.option(
+            "--user-header", metavar="NAME", help="The header in which the proxy names the user that it has logged in."
+        ),
         click.option(
             "--trusted-proxy",
             "trusted",
             multiple=True,
             metavar="CIDR",
             callback=_networks,
-            help="Believe what a proxy at this address says: X-Forwarded-Host, -Proto, -Prefix, -For. Repeatable.",
+            help="Trust these headers of a proxy at this address: X-Forwarded-Host, -Proto, -Prefix, -For. Repeatable.",
         ),
     ):
         command = option(command)
@@ -97,9 +108,9 @@ def _proxy(
 
 
 @click.group(invoke_without_command=True)
-@click.option("--port", type=click.IntRange(0, 65_535), default=8233, help="0: any free one.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=8233, help="The port; 0: any free one.")
 @click.option("--listen", default="127.0.0.1", help="The address. Beyond this machine it needs users or a proxy.")
-@click.option("--allow-host", multiple=True, help="A further name under which browsers ask for it.")
+@click.option("--allow-host", multiple=True, help="Another host name under which browsers may reach it; repeatable.")
 @click.option("--read-only", is_flag=True, help="No button and no call changes anything.")
 @click.option("--open", "opens", is_flag=True, help="Open it in a browser.")
 @_proxy_options
@@ -129,8 +140,8 @@ def user() -> None:
 
 @user.command()
 @click.argument("name")
-@click.option("--role", type=_ROLES, default="viewer")
-@click.password_option()
+@click.option("--role", type=_ROLES, default="viewer", help="What the user may do.")
+@click.password_option(help="Asked for if it is not given.")
 @_directory
 def add(name: str, role: Role, password: str, directory: Path) -> None:
     """Add a user, or change the password and role of one."""
@@ -160,7 +171,7 @@ def list_(directory: Path) -> None:
 
 @dashboard.command()
 @click.argument("name")
-@click.option("--role", type=_ROLES, default="viewer")
+@click.option("--role", type=_ROLES, default="viewer", help="What the script may do.")
 @click.option("--days", type=click.FloatRange(min=0.0), default=0.0, help="How long it is valid; 0: for ever.")
 @_directory
 def token(name: str, role: Role, days: float, directory: Path) -> None:

@@ -21,11 +21,15 @@ from rival_workers.cli.options.operator_options import by_option, operator_name
 from rival_workers.cli.options.time_options import since
 
 _FILTER = (
-    click.option("--workflow", metavar="NAME", shell_complete=complete_workflows, help="Only those of this workflow."),
-    click.option("--step", metavar="STEP", help="Only those of this step: its path, or its name."),
-    click.option("--error", metavar="TEXT", help="Only those whose error has this in its type or message."),
-    click.option("--since", metavar="TIME", callback=since, help="Only those since then: 90s, 15m, 2h, 7d or a time."),
-    click.option("--until", metavar="TIME", callback=since, help="Only those before then."),
+    click.option(
+        "--workflow", metavar="NAME", shell_complete=complete_workflows, help="Only dead letters of this workflow."
+    ),
+    click.option("--step", metavar="STEP", help="Only dead letters of this step: its path, or its name."),
+    click.option("--error", metavar="TEXT", help="Only dead letters whose error has this in its type or message."),
+    click.option(
+        "--since", metavar="TIME", callback=since, help="Only dead letters since then: 90s, 15m, 2h, 7d or an ISO time."
+    ),
+    click.option("--until", metavar="TIME", callback=since, help="Only dead letters before then."),
     click.option("--limit", type=click.IntRange(min=1), default=LIMIT, help="At most this many, newest first."),
     json_option,
 )

@@ -26,8 +26,8 @@ _PLAIN = re.compile(r"(?!\.+$)[A-Za-z0-9._-]+")
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(1, 65_535), default=5555)
-@click.option("--address", default="127.0.0.1", help="Keep Flower on the local host: it has no login.")
+@click.option("--port", type=click.IntRange(1, 65_535), default=5555, help="The port.")
+@click.option("--address", default="127.0.0.1", help="The address. Keep Flower on the local host: it has no login.")
 def flower(port: int, address: str) -> None:
     """Watch every attempt in Flower, beside `rival dev` or on RIVAL_BROKER_URL."""
     if importlib.util.find_spec("flower") is None:

@@ -30,7 +30,7 @@ def _of(command: Callable[..., int]) -> Callable[..., int]:
 
 @key.command("ls")
 @click.option("--workflow", help="Only keys of this workflow.")
-@click.option("--limit", type=int, default=50, show_default=True, help="At most so many.")
+@click.option("--limit", type=int, default=50, show_default=True, help="At most this many keys.")
 @json_option
 def list_(workflow: str | None, limit: int, as_json: bool) -> int:
     """List keys that have not expired, newest first."""

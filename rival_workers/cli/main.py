@@ -87,7 +87,7 @@ SUMMARIES = {
     "emit": "Send an event with the payload JSON (or @FILE, or - for standard input) to the runs that wait for TOPIC.",
     "events": "List events, newest first, and the topics that are nearly full.",
     "schedule": "Start runs by the clock.",
-    "recover": "Publish messages for everything that waits for a worker again, and report what there is to recover.",
+    "recover": "Publish again the messages for everything that waits for a worker, and count what waits.",
     "complete": "Complete the external step of TOKEN with the result JSON (or @FILE, or - for standard input).",
     "fail": "Fail the external step of TOKEN.",
     "worker": "Join the fleet: run steps of the given workflows until Ctrl-C or SIGTERM.",

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from rival_client.model.matchers import matcher_problems
 from rival_client.model.policy_explanation import ExplainedField
 from rival_client.model.rulebook import FleetRule
 from rival_workers.cli.completion import complete_runs, complete_workflows
@@ -19,6 +20,8 @@ from rival_workers.cli.display.output import console, json_option, print_json, t
 from rival_workers.cli.options.operator_options import by_option, operator_name
 from rival_workers.cli.options.time_options import moment
 
+#: Conditions of `--match`, besides `label.NAME`.
+_CONDITIONS = ("name", "regex", "kind", "path", "tag", "workflow")
 #: Units of `--until 2h`.
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -36,17 +39,22 @@ def until(context: click.Context, parameter: click.Parameter, value: str | None)
     return of_day if of_day > dt.datetime.now().astimezone() else of_day + dt.timedelta(days=1)
 
 
-def matchers(_: click.Context, __: click.Parameter, value: Sequence[str]) -> dict[str, Any]:
+def matchers(context: click.Context, parameter: click.Parameter, value: Sequence[str]) -> dict[str, Any]:
     """`name=charge`, `kind=step,branch`, `label.tenant=acme`."""
     found: dict[str, Any] = {}
     for one in value:
-        key, equals, text = one.partition("=")
-        if not equals:
-            raise click.BadParameter(f"{one!r}: give NAME=VALUE, such as name=charge.")
-        if key.startswith("label."):
-            found.setdefault("labels", {})[key.removeprefix("label.")] = text
-        else:
-            found[key] = text.split(",") if key == "kind" else text
+        key, _, text = one.partition("=")
+        is_label = key.startswith("label.")
+        if not (key in _CONDITIONS or is_label):
+            raise click.BadParameter(f"{one!r}: give one of {', '.join(_CONDITIONS)} or label.NAME, as in name=charge.")
+        if not text or key == "label.":
+            raise click.BadParameter(f"{one!r}: give NAME=VALUE, as in name=charge or label.tenant=acme.")
+        conditions, name = (found.setdefault("labels", {}), key.removeprefix("label.")) if is_label else (found, key)
+        if name in conditions:
+            raise click.BadParameter(f"{one!r}: {key} is given twice, and all conditions must fit.")
+        conditions[name] = text.split(",") if key == "kind" else text
+    if problems := matcher_problems(found):
+        raise click.BadParameter("; ".join(problems))
     return found
 
 
@@ -82,8 +90,10 @@ def policy() -> None:
 )
 @click.option("--workflow", metavar="NAME", shell_complete=complete_workflows, help="Only steps of this workflow.")
 @click.option("--all", "every", is_flag=True, help="Every step of the fleet, instead of --match and --workflow.")
-@click.option("--reason", help="Why, for others who see the rule.")
-@click.option("--until", "until", metavar="TIME", callback=until, help="It expires then: 2h, 18:00 or an ISO time.")
+@click.option("--reason", help="The reason, shown with the rule.")
+@click.option(
+    "--until", "until", metavar="TIME", callback=until, help="When the rule expires: 2h, 18:00 or an ISO time."
+)
 @by_option
 @json_option
 def set_(
@@ -103,6 +113,10 @@ def set_(
         )
     with open_rival() as rival:
         rule = rival.set_policy(match, options, workflow=workflow, reason=reason, until=until, by=operator_name(by))
+        named = {one.workflow for one in (rule.rule.match, *rule.rule.match.all) if one.workflow is not None}
+        unknown = sorted(named - {info.name for info in rival.workflows()})
+    for name in unknown:
+        click.echo(f"rival: no workflow {name!r} is registered: the rule has no effect until it is", err=True)
     if as_json:
         print_json(_facts(rule))
     else:
@@ -141,7 +155,7 @@ def remove(rule: int, as_json: bool) -> int:
 @click.argument("run", shell_complete=complete_runs)
 @click.argument("step")
 @click.option("--attempt", type=click.IntRange(min=1), help="This attempt instead of the last one.")
-@click.option("--next", "preview", is_flag=True, help="What its next attempt would have.")
+@click.option("--next", "preview", is_flag=True, help="The options that its next attempt would have.")
 @click.option("--all", "every", is_flag=True, help="Also options that have their defaults.")
 @json_option
 def explain(run: str, step: str, attempt: int | None, preview: bool, every: bool, as_json: bool) -> None:

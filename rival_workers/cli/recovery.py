@@ -1,4 +1,4 @@
-"""`rival recover`: publish the messages of everything that waits again, and report what there is to recover."""
+"""`rival recover`: publish again the messages of everything that waits, and count what waits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rival_workers.cli.display.output import ProgressLine, json_option, print_js
 @click.command()
 @json_option
 def recover(as_json: bool) -> int:
-    """Publish messages for everything that waits for a worker again, and report what there is to recover.
+    """Publish again the messages for everything that waits for a worker, and count what waits.
 
     Safe at any time, also with a busy fleet. The live workers do the work; without this command they do it later.
     """

@@ -69,6 +69,7 @@ _STARTED = {
     "started": "started {run}",
     "running": "{run} was started before",
     "gathered": "added to {run}, which has not begun",
+    "queued": "queued {run}: it waits for another run with its singleton key",
     "skipped": "skipped: {other} has the singleton place",
 }
 

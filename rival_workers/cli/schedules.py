@@ -145,9 +145,13 @@ def fire(name: str, as_json: bool) -> int:
 
 @schedule.command()
 @click.argument("name")
-@click.option("--since", metavar="TIME", callback=moment, required=True, help="The first tick: a time, or 2h ago.")
+@click.option(
+    "--since", metavar="TIME", callback=moment, required=True, help="From this time on: an ISO time, or 2h, 7d ago."
+)
 @click.option("--until", metavar="TIME", callback=moment, help="Only ticks before this time.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, help="The most runs, the oldest ticks first.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=100, help="At most this many runs, the oldest ticks first."
+)
 @click.option("--dry-run", is_flag=True, help="Only print the ids of the runs.")
 @json_option
 def backfill(name: str, since: dt.datetime, until: dt.datetime | None, limit: int, dry_run: bool, as_json: bool) -> int:

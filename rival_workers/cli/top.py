@@ -1,26 +1,39 @@
-"""`rival top`: the fleet and its runs, read again and again. All reads are bounded and read-only."""
+"""`rival top`: the fleet and its runs as a page, read again and again. All reads are bounded and read-only."""
 
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import sys
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import click
-from rich.console import Group
+from rich.console import Group, RenderableType
+from rich.text import Text
 
-from rival_client.db.read_only import ReadOnlyDatabase
+from rival_client.db.read_only import Cost, ReadOnlyDatabase, counted
+from rival_client.model.breakers import BreakerRecord
+from rival_client.model.queues import DEFAULT_QUEUE
 from rival_client.settings import Settings
+from rival_client.sql.breakers import list_breakers
+from rival_client.sql.reads import fleet_reads, queue_reads
+from rival_client.sql.reads.capped_counts import Count
+from rival_client.sql.reads.executors import ExecutorRecord, list_executors
+from rival_client.sql.reads.fleet_reads import Parked
+from rival_client.sql.reads.queue_reads import LimitQueue, QueueBacklog
+from rival_client.sql.reads.run_counts import count_open
 from rival_workers.cli.connection import resolved
-from rival_workers.cli.display.fleet_page import header, page_of, sections
-from rival_workers.cli.display.full_screen import FullScreen
-from rival_workers.cli.display.output import console, json_option, print_json, print_json_line
-from rival_workers.cli.fleet_snapshot import Overview, age_of, read_overview
+from rival_workers.cli.display.formats import one_line, seconds_text
+from rival_workers.cli.display.full_screen import FullScreen, Page
+from rival_workers.cli.display.output import console, json_option, print_json, print_json_line, table
 
 
 @click.command()
-@click.option("--interval", type=click.FloatRange(min=0.5), default=2.0, metavar="SECONDS", help="Between two reads.")
+@click.option(
+    "--interval", type=click.FloatRange(min=0.5), default=2.0, metavar="SECONDS", help="Seconds between two reads."
+)
 @click.option("--once", is_flag=True, help="Print it once; the default without a terminal.")
 @json_option
 def top(interval: float, once: bool, as_json: bool) -> int:
@@ -52,3 +65,123 @@ def _print_json(database: ReadOnlyDatabase, interval: float, once: bool) -> None
 
 def _as_json(found: Overview) -> dict[str, Any]:
     return dataclasses.asdict(found) | {"slowest": [one | {"seconds": age_of(found, one)} for one in found.slowest]}
+
+
+def page_of(found: Overview) -> Page:
+    cost = f"{found.cost.queries} queries, {found.cost.ms:.0f} ms"
+    return Page(f"rival top  {found.at.astimezone():%H:%M:%S}  {cost}", header(found), sections(found))
+
+
+def header(found: Overview) -> list[Text]:
+    """Two lines: what there is, and how busy it is."""
+    alive = [one for one in found.executors if one.is_alive]
+    slots, busy = (sum(getattr(one, name) or 0 for one in alive) for name in ("slots", "busy"))
+    runs = "  ".join(f"{_number(count)} {status}" for status, count in found.runs.items())
+    parked = Count.together(one.runs for one in found.parked)
+    dead = len(found.executors) - len(alive)
+    fleet = [
+        f"{len(alive)} alive",
+        f"{dead} dead" if dead else "",
+        f"{busy} of {slots} slots busy",
+        f"{_number(parked)} parked" if parked.count else "",
+        f"{_number(found.overdue)} overdue" if found.overdue.count else "",
+    ]
+    lines = {"runs": runs, "executors": "  ".join(part for part in fleet if part)}
+    return [Text.assemble((f"{name:11}", "bold"), text) for name, text in lines.items()]
+
+
+def sections(found: Overview) -> list[RenderableType]:
+    shown: list[RenderableType] = []
+    for columns, rows in (
+        (("executor", "busy", "queues", "state"), [_executor(one) for one in found.executors]),
+        (("queue", "waiting", "oldest", "served by"), [_queue(one, found) for one in found.queues]),
+        (("slowest step", "run", "workflow", "for", "on"), [_attempt(one, found) for one in found.slowest]),
+        (("waits for limit", "key", "used", "waiting", "oldest"), [_limit(one, found) for one in found.limits]),
+        (("breaker", "state", "until", "by"), [_breaker(one) for one in found.breakers]),
+        (("parked", "version", "runs", "why"), [_parked(one) for one in found.parked]),
+    ):
+        if rows:
+            shown += [Text(), table(columns, rows)]
+    return shown
+
+
+def _executor(one: ExecutorRecord) -> tuple[Any, ...]:
+    state = one.problem or ("alive" if one.is_alive else "dead")
+    load = "" if one.slots is None else f"{one.busy or 0}/{one.slots}"
+    return one_line(one.worker, 36), load, one_line(", ".join(one.queues or ()), 20), one_line(state, 60)
+
+
+def _queue(one: QueueBacklog, found: Overview) -> tuple[Any, ...]:
+    name = one.queue or DEFAULT_QUEUE
+    serve = sum(worker.is_alive and name in (worker.queues or (DEFAULT_QUEUE,)) for worker in found.executors)
+    return name, _number(one.waiting), _since(one.oldest, found), f"{serve} executors"
+
+
+def _attempt(one: dict[str, Any], found: Overview) -> tuple[Any, ...]:
+    lasts = seconds_text(age_of(found, one))
+    return one_line(one["path"], 24), one_line(one["run_id"], 20), one_line(one["workflow"], 16), lasts, one["worker"]
+
+
+def _limit(one: LimitQueue, found: Overview) -> tuple[Any, ...]:
+    return one.name, one_line(one.key, 20), f"{one.used}/{one.max}", _number(one.waiting), _since(one.oldest, found)
+
+
+def _breaker(one: BreakerRecord) -> tuple[Any, ...]:
+    until = "an operator closes it" if one.until is None else f"{one.until.astimezone():%H:%M:%S}"
+    return one.name, one.state, until if one.state == "open" else "", one_line(one.changed_by, 30)
+
+
+def _parked(one: Parked) -> tuple[Any, ...]:
+    return one.workflow, one.version, _number(one.runs), one_line(one.why, 60)
+
+
+def _number(count: Count) -> str:
+    return f"{count.count:,}{'+' if count.more else ''}"
+
+
+def _since(when: dt.datetime, found: Overview) -> str:
+    return seconds_text(max(0.0, (found.at - when).total_seconds()))
+
+
+#: Running steps that are shown.
+_SLOWEST = 20
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The fleet at one moment."""
+
+    at: dt.datetime
+    runs: dict[str, Count]
+    executors: list[ExecutorRecord]
+    queues: list[QueueBacklog]
+    slowest: list[dict[str, Any]]
+    limits: list[LimitQueue]
+    breakers: list[BreakerRecord]
+    parked: list[Parked]
+    overdue: Count
+    cost: Cost
+
+
+def read_overview(database: ReadOnlyDatabase) -> Overview:
+    with counted() as cost, database.snapshot() as connection:
+        executors = list_executors(connection)
+        workers = {one.executor_id: one.worker for one in executors}
+        running = fleet_reads.running_attempts(connection, of_oldest=True)[:_SLOWEST]
+        return Overview(
+            at=dt.datetime.now(dt.UTC),
+            runs=count_open(connection),
+            executors=executors,
+            queues=queue_reads.waiting_by_queue(connection),
+            slowest=[{**one, "worker": workers.get(one["executor_id"])} for one in running],
+            limits=queue_reads.waiting_at_limits(connection),
+            breakers=[one for one in list_breakers(connection) if one.state != "closed"],
+            parked=fleet_reads.parked_runs(connection),
+            overdue=fleet_reads.overdue(connection),
+            cost=cost,
+        )
+
+
+def age_of(found: Overview, attempt: dict[str, Any]) -> float:
+    started: dt.datetime = attempt["started_at"]
+    return max(0.0, (found.at - started).total_seconds())

@@ -105,7 +105,7 @@ class Bulks:
         except RivalError as error:
             action.error = str(error)
         except Exception:
-            action.error = "The dashboard has a defect here; its log has the traceback."
+            action.error = "An unexpected error of the dashboard: its log has the traceback."
             raise
         finally:
             self._end(action, state)

@@ -89,7 +89,7 @@ def refused(error: Exception) -> Refused:
         case errors.RivalError():
             return _of_rival(error)
     log.error("a request failed", exc_info=error)
-    return Refused(500, "Unexpected", "The dashboard has a defect here; its log has the traceback.")
+    return Refused(500, "Unexpected", "An unexpected error of the dashboard: its log has the traceback.")
 
 
 def _of_rival(error: errors.RivalError) -> Refused:

@@ -1,4 +1,5 @@
-"""From a request to a call of its handler: who asks, whether that is allowed, and what is asked for.
+"""From a request to a call of its handler, and from what the handler returns to the answer: who asks, whether that is
+allowed, and what is asked for.
 
 The checks of a browser's request: a write needs JSON and the page of the same origin. Bearer tokens are exempt, because
 a browser never sends them by itself.
@@ -7,22 +8,83 @@ a browser never sends them by itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, get_origin
 
 from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
+from rival_client.db.read_only import Cost, counted
+from rival_client.errors import RivalError
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.ids import from_path
-from rival_workers.dashboard.problem_json import Refused, not_parsed
+from rival_workers.dashboard.problem_json import Refused, as_document, not_parsed, refused
 from rival_workers.dashboard.roles import Identity
-from rival_workers.dashboard.route import Call, Form, Route
+from rival_workers.dashboard.route import Answer, Call, Confirmed, Form, Route
 
 MAX_BODY = 2 * 2**20
+#: Refusals that a dry run has as its answer.
+_ANSWERS = (409, 413, 422, 429)
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-async def made_call(board: Board, route: Route, request: Request) -> Call:
+def endpoint(board: Board, route: Route) -> Endpoint:
+    async def answered(request: Request) -> Response:
+        with counted() as cost:
+            try:
+                call = await _made_call(board, route, request)
+                answer = await run_in_threadpool(_handled, route, call)
+            except Exception as error:
+                return problem_response(refused(error))
+        return _response(answer, route.status, cost)
+
+    return answered
+
+
+def _handled(route: Route, call: Call) -> Any:
+    """Of a dry run, that the action is refused is an answer: a form asks while it is filled."""
+    try:
+        return route.handler(call)
+    except RivalError as error:
+        problem = refused(error)
+        if not (isinstance(call.body, Confirmed) and call.body.dry_run and problem.status in _ANSWERS):
+            raise
+        return {"possible": False, "reason": problem.detail, "errors": problem.errors or []}
+
+
+def _response(answer: Any, status: int, cost: Cost) -> Response:
+    """`cost` becomes a part of an object, for the page's footer."""
+    full = answer if isinstance(answer, Answer) else Answer(answer, status)
+    timing = {"server-timing": f'db;dur={cost.ms:.1f};desc="{cost.queries} queries"'}
+    if full.content is None:
+        return Response(status_code=full.status, headers={**timing, **full.headers})
+    if isinstance(full.content, AsyncIterator):
+        return StreamingResponse(full.content, full.status, {**timing, **full.headers}, full.media_type)
+    if full.media_type is not None:
+        return Response(full.content, full.status, {**timing, **full.headers}, full.media_type)
+    content = full.content
+    if isinstance(content, dict):
+        content = {**content, "cost": {"queries": cost.queries, "ms": round(cost.ms, 1)}}
+    return Response(_as_json(content), full.status, {**timing, **full.headers}, "application/json")
+
+
+def _as_json(content: Any) -> bytes:
+    # ASCII: a value of users may have lone surrogates, which UTF-8 does not have.
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+def problem_response(problem: Refused) -> Response:
+    return Response(
+        _as_json(as_document(problem)), problem.status, problem.headers, media_type="application/problem+json"
+    )
+
+
+# -- what is asked for ------------------------------------------------------------------------------------
+
+
+async def _made_call(board: Board, route: Route, request: Request) -> Call:
     who = board.sessions.identify(request.scope, request.headers, request.cookies)
     _check_origin(route, request, who)
     _check_role(board, route, who)
@@ -59,7 +121,9 @@ def _check_origin(route: Route, request: Request, who: Identity | None) -> None:
     else:
         is_fine = site == "same-origin" or (site == "none" and not route.writes)
     if not is_fine:
-        raise Refused(403, "CrossSite", "Only the dashboard's own pages may ask this; scripts use a bearer token.")
+        raise Refused(
+            403, "CrossSite", "Only pages of the dashboard may send this request; scripts use a bearer token."
+        )
 
 
 def _check_role(board: Board, route: Route, who: Identity | None) -> None:

@@ -1,5 +1,5 @@
-"""The files for browsers. Their directory's hash is part of each URL, so that everything can be cached for ever and no
-two versions are ever mixed.
+"""The files for browsers, and the page that all paths answer. The hash of the files' directory is part of each URL, so
+that everything can be cached for ever and no two versions are ever mixed.
 """
 
 from __future__ import annotations
@@ -7,7 +7,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import mimetypes
-import posixpath
 import re
 import time
 from collections import defaultdict
@@ -16,10 +15,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rival_workers.dashboard.board import Board
+from rival_workers.dashboard.joined_modules import APPLICATION, joined
+from rival_workers.dashboard.problem_json import Refused
+from rival_workers.dashboard.requests import Endpoint, problem_response
+
 DIRECTORY = Path(__file__).parent / "static"
 #: The page that all paths of the application answer; it holds no data.
 SHELL = "index.html"
-APPLICATION = "app.js"
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".svg": "image/svg+xml", ".css": "text/css"}
 _NOT_THERE = (
     "<!doctype html><html lang=en><title>Rival</title>"
@@ -31,7 +37,6 @@ _NOT_THERE = (
 LOOK_AFTER = 0.5
 #: Entries of `PAGES` in the application's module: the pattern of a path, and the module that shows the page.
 _PAGE = re.compile(r'\[/(\^\S*\$)/, \(\) => import\("\./(pages/\w+\.js)"\)')
-_IMPORT = re.compile(r'\bfrom ?"(\.[^"]+)"')
 Stamp = tuple[tuple[str, int, int], ...]
 
 
@@ -80,34 +85,31 @@ class StaticFiles:
 
     def _read(self, _stamp: object) -> tuple[str, dict[str, StaticFile]]:
         contents = {path.relative_to(self._directory).as_posix(): path.read_bytes() for path in self._paths()}
-        joined = hashlib.sha256()
+        digest = hashlib.sha256()
         for name, content in contents.items():
-            joined.update(f"{name}\0{len(content)}\0".encode() + content)
-        return joined.hexdigest()[:12], {name: _file(name, content) for name, content in contents.items()}
+            digest.update(f"{name}\0{len(content)}\0".encode() + content)
+        return digest.hexdigest()[:12], _files(contents)
+
+
+def _files(contents: Mapping[str, bytes]) -> dict[str, StaticFile]:
+    """As they are sent: without comments, and modules joined with those that they import."""
+    bare = {name: _bare(name, content) for name, content in contents.items()}
+    sources = {name: content.decode() for name, content in bare.items() if name.endswith(".js")}
+    bare |= {name: text.encode() for name, text in joined(sources).items()}
+    return {name: StaticFile(content, gzip.compress(content, 9), _type(name)) for name, content in bare.items()}
 
 
 def modules_of(files: Mapping[str, StaticFile], page: str) -> list[str]:
-    """The modules that a page needs: named in the shell, they are loaded at once, not one level of imports."""
+    """The modules that a page needs: named in the shell, they are loaded at once."""
     if APPLICATION not in files:
         return []
     pages = _PAGE.findall(files[APPLICATION].content.decode())
     shown = [module for pattern, module in pages if re.search(pattern.replace("(?<", "(?P<"), page.rstrip("/"))]
-    found: dict[str, None] = {}
-    waiting = [APPLICATION, *shown[:1]]
-    while waiting:
-        name = waiting.pop(0)
-        if name in found or name not in files:
-            continue
-        found[name] = None
-        near = posixpath.dirname(name)
-        imports = _IMPORT.findall(files[name].content.decode())
-        waiting += [posixpath.normpath(posixpath.join(near, one)) for one in imports]
-    return list(found)
+    return [APPLICATION, *shown[:1]]
 
 
-def _file(name: str, content: bytes) -> StaticFile:
-    sent = content if name.startswith("vendor/") else _COMMENTS[Path(name).suffix](content)
-    return StaticFile(sent, gzip.compress(sent, 9), _type(name))
+def _bare(name: str, content: bytes) -> bytes:
+    return content if name.startswith("vendor/") else _COMMENTS[Path(name).suffix](content)
 
 
 def _without_comments(pattern: bytes) -> Callable[[bytes], bytes]:
@@ -134,3 +136,39 @@ _COMMENTS: dict[str, Callable[[bytes], bytes]] = defaultdict(
 def _type(name: str) -> str:
     found = _TYPES.get(Path(name).suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
     return f"{found}; charset=utf-8" if found.startswith("text/") else found
+
+
+# -- endpoints --------------------------------------------------------------------------------------------
+
+
+def file_endpoint(files: StaticFiles) -> Endpoint:
+    async def static(request: Request) -> Response:
+        found = files.file(request.path_params["version"], request.path_params["name"])
+        if found is None:
+            return problem_response(Refused(404, "NotFound", "This version does not have this file."))
+        headers = {"cache-control": "public, max-age=31536000, immutable", "vary": "accept-encoding"}
+        if "gzip" not in request.headers.get("accept-encoding", ""):
+            return Response(found.content, headers=headers, media_type=found.media_type)
+        return Response(found.compressed, headers={**headers, "content-encoding": "gzip"}, media_type=found.media_type)
+
+    return static
+
+
+def shell_endpoint(files: StaticFiles, board: Board) -> Endpoint:
+    async def shell(request: Request) -> Response:
+        page = request.path_params["page"]
+        if page == "api" or page.startswith(("api/", "static/")):
+            return problem_response(Refused(404, "NotFound", "The API does not have this resource."))
+        base = request.scope.get("root_path", "") + "/"
+        content = files.shell(base, page, is_known=_is_known(board, request))
+        return Response(content, media_type="text/html; charset=utf-8")
+
+    return shell
+
+
+def _is_known(board: Board, request: Request) -> bool:
+    """A hint only: each request of the page is checked by itself, and says what is wrong with the login."""
+    try:
+        return board.sessions.identify(request.scope, request.headers, request.cookies) is not None
+    except Exception:
+        return False

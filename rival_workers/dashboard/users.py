@@ -110,7 +110,9 @@ def _parsed(file: Path) -> Content:
         for one in (*content.users.values(), *content.tokens.values()):
             _role(one["role"])
     except (tomllib.TOMLDecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{file} cannot be read: {error}. Repair it, or make it again.") from error
+        raise ConfigurationError(
+            f"{file} cannot be read: {error}. Repair it, or delete it and add users again."
+        ) from error
     return content
 
 

@@ -50,7 +50,7 @@ def caller() -> str:
 def calling_place(function: Any = None) -> Place:
     """The same as a `Place`; of a decorated function, the place of that function."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
+    while frame.f_back is not None and is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     code = frame.f_code
     # The wrapper of another decorator has one place for all functions that it decorates.
@@ -60,7 +60,8 @@ def calling_place(function: Any = None) -> Place:
     return Place(written.co_filename, written.co_qualname, written.co_firstlineno, code)
 
 
-def _is_ours(file: str) -> bool:
+def is_ours(file: str) -> bool:
+    """It belongs to Rival."""
     # "<string>" is the __init__ of a dataclass.
     return file.startswith(_PACKAGE) or file == "<string>"
 

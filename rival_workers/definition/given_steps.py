@@ -12,6 +12,7 @@ from rival_client.model.option_fields import FIELDS, fields_of
 from rival_client.model.policy_options import RULE_OPTIONS
 from rival_client.model.policy_rules import overridden
 from rival_client.model.step_config import Target
+from rival_workers.definition.call_places import is_ours
 from rival_workers.definition.inject import Injection, injection, refuse_generator
 from rival_workers.definition.return_types import written_function
 from rival_workers.definition.steps import OPTIONS_ATTRIBUTE, Function, StepSpec
@@ -80,9 +81,9 @@ def is_name(name: Any) -> bool:
 
 
 def location(function: Any) -> str:
-    """The file and line of a function, for messages."""
+    """The file and line of a function, for messages; nothing for one of Rival's own, such as a predefined step."""
     code = getattr(written_function(function) if callable(function) else None, "__code__", None)
-    return "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
+    return "" if code is None or is_ours(code.co_filename) else f" ({code.co_filename}:{code.co_firstlineno})"
 
 
 def checked_injection(

@@ -20,6 +20,7 @@ from rival_workers.definition.composite_specs import CompositeSpec
 from rival_workers.definition.function_calls import Call
 from rival_workers.definition.given_steps import checked_injection, location, options_for
 from rival_workers.definition.inject import COMPENSATION_NAMES, HANDLER_NAMES, STEP_NAMES, Injection
+from rival_workers.definition.misplaced_options import misplaced
 from rival_workers.definition.return_types import returns_of
 from rival_workers.definition.returns import Returns
 from rival_workers.definition.rules import RuleSet
@@ -134,13 +135,18 @@ class Collector:
 
     def _options(self, node: Node, options: Mapping[str, Any], problems: list[str]) -> StepConfig:
         """Keeps the options of a node, and checks them together with those of the rule for it."""
-        own = checked_options(options, options_for(node.target), problems)
+        wrong = misplaced(node, options)
+        problems += wrong.values()
+        own = checked_options(
+            {key: value for key, value in options.items() if key not in wrong}, options_for(node.target), problems
+        )
         if own.get("execution_mode") == "external" and node.target != "step":
             problems.append(f'option execution_mode: a {node.kind} cannot be external: give "inline" or "durable"')
         node = replace(node, tags=self._tags(node, options.get("tags", ()), problems))
         layers = (own_layer(own), Layer("workflow", self.policies.rules))
         if node.target == "step" and resolve(node, layers).config.is_external:
             node = replace(node, target="external")
+            problems += misplaced(node, own).values()
         problems += self.policies.misplaced(node)
         if own:
             self.own[node.path] = own

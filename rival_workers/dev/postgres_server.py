@@ -1,21 +1,35 @@
-"""A real Postgres for development: on a unix socket that only its owner can reach, without a password, fsync on."""
+"""A real Postgres for development: on a unix socket that only its owner can reach, without a password, fsync on.
+
+Postgres refuses root, so root starts it as another user: in a user namespace if the kernel allows that, else as an
+existing user. Creates no system user and opens no existing directory to others.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import os
+import pwd
 import shutil
 import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote
 
-from rival_workers.dev.binaries import PostgresBinaries, find_postgres
-from rival_workers.dev.identity import Identity, choose_identity
-from rival_workers.dev.private_directories import SOCKET_NAME, private_directory, socket_directory
+from rival_workers.dev.binaries import PostgresBinaries, copy_of, find_postgres
+from rival_workers.dev.errors import StackError
+from rival_workers.dev.private_directories import SOCKET_NAME, lasting_directory, private_directory, socket_directory
 from rival_workers.dev.processes import processes_in
 from rival_workers.dev.server import Server
-from rival_workers.dev.spawn import Launch, spawn
+from rival_workers.dev.spawn import Launch, spawn, stay_same_user
 
+CLONE_NEWUSER = 0x10000000
+_libc = ctypes.CDLL(None, use_errno=True)
 USER = "rival"
 DATABASE = "rival"
 INIT_OPTIONS = ("--auth=trust", f"--username={USER}", "--encoding=UTF8", "--locale=C", "--no-instructions")
@@ -141,3 +155,103 @@ class PostgresServer(Server):
         if self._binaries.has_library("pg_stat_statements"):
             settings["shared_preload_libraries"] = "pg_stat_statements"
         return [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+
+
+# -- the user that it runs as -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Identity:
+    """`become` runs in the child before exec; `uid` and `gid` own the server's files on disk."""
+
+    become: Callable[[], None]
+    uid: int
+    gid: int
+
+    @property
+    def is_another_user(self) -> bool:
+        return self.uid != os.geteuid()
+
+    def data_parent(self, directory: Path) -> Path:
+        """The directory for the data: `directory`, or a private one if another user may not reach it."""
+        if not self.is_another_user:
+            return directory
+        return private_directory(lasting_directory(str(directory), str(self.uid)), self.uid, self.gid)
+
+    def reachable(self, binaries: PostgresBinaries) -> PostgresBinaries:
+        """The same programs, copied if this user cannot read them."""
+        if not self.is_another_user or _runs(binaries.postgres, self.become):
+            return binaries
+        return copy_of(binaries)
+
+
+def choose_identity(binaries: PostgresBinaries) -> Identity:
+    if os.geteuid() != 0 and _has_name(os.geteuid()):
+        return _ordinary_user()
+    inside = _namespace_user()
+    if sys.platform == "linux" and _runs(binaries.postgres, inside.become):
+        return inside
+    return another_user() if os.geteuid() == 0 else _ordinary_user()
+
+
+def _ordinary_user() -> Identity:
+    return Identity(stay_same_user, os.geteuid(), os.getegid())
+
+
+def _namespace_user() -> Identity:
+    """Postgres sees a user that is not root; the owner of the files on disk does not change."""
+    seen = _existing_user().pw_uid
+    return Identity(lambda: enter_user_namespace(seen), os.geteuid(), os.getegid())
+
+
+def another_user() -> Identity:
+    user = _existing_user()
+    return Identity(lambda: _set_user(user.pw_uid, user.pw_gid), user.pw_uid, user.pw_gid)
+
+
+def _existing_user() -> pwd.struct_passwd:
+    """initdb looks up the name of its user, so the user must exist."""
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
+            return pwd.getpwnam(name)
+    raise StackError(
+        "Postgres does not run as root, and there is neither a user `postgres` nor `nobody` that it could run "
+        "as: run as an ordinary user, or give a database URL."
+    )
+
+
+def _has_name(uid: int) -> bool:
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return True
+
+
+def enter_user_namespace(seen: int) -> None:
+    """This process becomes user `seen` in a new namespace, with access only to its own files."""
+    uid, gid = os.geteuid(), os.getegid()
+    if _libc.unshare(CLONE_NEWUSER) != 0:
+        raise OSError(ctypes.get_errno(), "unshare(CLONE_NEWUSER)")
+    _write("/proc/self/setgroups", "deny")  # without it the kernel refuses a group map from some containers
+    _write("/proc/self/uid_map", f"{seen} {uid} 1")
+    _write("/proc/self/gid_map", f"{seen} {gid} 1")
+
+
+def _set_user(uid: int, gid: int) -> None:
+    os.setgroups([])
+    os.setgid(gid)
+    os.setuid(uid)
+
+
+def _runs(program: Path, become: Callable[[], None]) -> bool:
+    try:
+        tried = subprocess.run([program, "--version"], capture_output=True, check=False, preexec_fn=become, cwd="/")
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return tried.returncode == 0
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)

@@ -139,7 +139,7 @@ class Server(ABC):
 
     def _clear_leftovers(self) -> None:
         if not kill_and_wait(self.leftovers):
-            raise self.failed(f"of an earlier owner does not die (processes {self.leftovers()})")
+            raise self.failed(f"of an earlier owner does not end (processes {self.leftovers()})")
 
     def _open_log(self) -> IO[bytes]:
         if self.log_path.exists() and self.log_path.stat().st_size > LONGEST_LOG:

@@ -167,7 +167,8 @@ def index_of(plan: Plan, path: str) -> int | None:
 
 def input_of(plan: Plan, path: str) -> str | None:
     """The step whose result is the input at this path; None: the input of the run."""
-    if not paths.role_of(path)[0]:
+    # A step at the top, as most are, has no workflow around it.
+    if not paths.role_of(path)[0] or path in plan.scopes[""]:
         return None
     place = plan.place(path)
     around = list(place.lineage())

@@ -43,6 +43,8 @@ class Failure:
     skips: bool = False
     #: Seconds before which another attempt is of no use, as the error says.
     retry_after: float | None = None
+    #: When the function has failed, by the clock of the process; None: just now.
+    at: float | None = None
 
     @property
     def is_chosen(self) -> bool:

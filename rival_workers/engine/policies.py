@@ -16,6 +16,7 @@ from rival_client.model.payload import serialise
 from rival_client.model.policy_rules import DEFAULTS, Because, Layer, Resolved, Rule, own_layer, resolve
 from rival_client.model.rulebook import NO_RULES, Rulebook
 from rival_client.model.run_policies import RunPolicies, load_run_policies
+from rival_client.model.singletons import rules_of
 from rival_client.model.step_config import StepConfig, Target
 from rival_workers.engine import paths
 from rival_workers.engine.effects import Advance
@@ -67,6 +68,7 @@ class Policies:
 
     def over(self, run: Mapping[str, Any] | None, book: Rulebook, labels: Mapping[str, str] | None) -> Policies:
         """With the rules of a run, as stored, and of the fleet. Kept, so that most attempts look it up."""
+        run = rules_of(run)
         if run is None and not book.rules:
             return self
         labels = labels if book.asks_for_labels or run is not None else None
@@ -103,7 +105,8 @@ class Policies:
 
     def at(self, path: str) -> StepConfig:
         """The options of the step at this path; of a function of a composite, those of the composite."""
-        return self.resolved(path).config
+        found = self._resolved.get(path)
+        return self.resolved(path).config if found is None else found.config
 
     def resolved(self, path: str) -> Resolved:
         found = self._resolved.get(path)

@@ -142,7 +142,7 @@ class Replay:
         if before is not None and (before.path, before.kind) != (path, kind):
             where = f"checkpoint {number + 1}" + (f" of lane {lane}" if lane else "")
             raise self.changed(
-                f"{where}: the flow comes to {kind} {path!r}, but has come to {before.kind} {before.path!r} before."
+                f"{where}: the flow reaches {kind} {path!r}, but has reached {before.kind} {before.path!r} before."
             )
         return CheckpointRef(path, kind, number, found, begun_after)
 

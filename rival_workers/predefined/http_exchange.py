@@ -4,17 +4,16 @@ only the method, the host and the status.
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpcore
 import httpx
 
+from rival_workers.engine.retry_after import seconds_to_wait
 from rival_workers.errors import StepError
 from rival_workers.predefined.http_deadline import Deadline, DeadlineExceeded
 from rival_workers.predefined.http_guard import GuardedTransport, Refused
@@ -111,23 +110,11 @@ def _check_status(response: httpx.Response, limits: Limits) -> None:
         return
     message = f"{response.request.method} {response.url.host} answered {status} {response.reason_phrase}".strip()
     if status in limits.retry_statuses:
-        after = _retry_after(response.headers.get("retry-after", ""))
+        after = seconds_to_wait(response.headers.get("retry-after", ""))
         wait = "" if after is None else f"; Retry-After is {after:g} s"
         raise StepError(message + wait, behavior="retry", retry_after=after, code=f"http.{status}")
     expected = f"; expected {', '.join(map(str, sorted(limits.expect)))}" if limits.expect else ""
     raise StepError(message + expected, code=f"http.{status}")
-
-
-def _retry_after(header: str) -> float | None:
-    """Seconds, or a date; None if it is neither."""
-    if header.isascii() and header.isdigit() and len(header) < 10:
-        return float(header)
-    try:
-        when = parsedate_to_datetime(header)
-    except ValueError:
-        return None
-    left = (when if when.tzinfo else when.replace(tzinfo=dt.UTC)) - dt.datetime.now(dt.UTC)
-    return max(0.0, round(left.total_seconds(), 3))
 
 
 # -- the body ---------------------------------------------------------------------------------------------
@@ -139,7 +126,7 @@ def _body(response: httpx.Response, max_bytes: int) -> bytes:
     for chunk in response.iter_raw():
         raw += chunk
         if len(raw) > max_bytes:
-            raise _too_large(response, max_bytes)
+            raise _too_large(max_bytes)
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding == "identity" or not raw:
         return bytes(raw)
@@ -150,13 +137,13 @@ def _body(response: httpx.Response, max_bytes: int) -> bytes:
     except zlib.error:
         raise Refused("the response cannot be decompressed") from None
     if len(decompressed) > max_bytes:
-        raise _too_large(response, max_bytes)
+        raise _too_large(max_bytes)
     return decompressed
 
 
-def _too_large(response: httpx.Response, max_bytes: int) -> Refused:
+def _too_large(max_bytes: int) -> Refused:
     return Refused(
-        f"the response of {response.url.host} has more than {max_bytes} bytes. Request less, or give max_bytes=… "
+        f"the response has more than {max_bytes:,} bytes. Request less, or give max_bytes=… "
         "(RIVAL_MAX_PAYLOAD also limits the result)."
     )
 

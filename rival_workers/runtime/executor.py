@@ -187,7 +187,7 @@ class Executor:
     def beat_once(self) -> None:
         about = {"busy": len(self.running.all), "slots": self.slots, "workflows": self.known_workflows()}
         if not self._store.beat(self.id, self._lease, self.find_problem(), **about):
-            log.warning("executor %s was declared dead while it could not beat; it continues under a new id", self.id)
+            log.warning("executor %s was declared dead, since no heartbeat came; it continues under a new id", self.id)
             self._former = self.id
             self.register()
             self._store.adopt_attempts(self._former, self.id)

@@ -67,7 +67,7 @@ class FleetRules:
             self._failed_at = self.clock()
             log.warning("the rules of the fleet could not be read, the last ones stay: %s", error)
             return
-        log.info("follows version %d of the fleet's rules: %d", self._book.version, len(self._book.rules))
+        log.info("uses version %d of the fleet's rules, which has %d", self._book.version, len(self._book.rules))
 
     def publish(self) -> None:
         """The children of this process read this number."""

@@ -22,8 +22,9 @@ from rival_workers.store.sweep_records import Due, DueEvent, SweepOptions
 BATCH = 500
 #: After this many publications (a quarter of an hour) a row is published again even if the queue has a backlog.
 TRUST_LOOKS = 7
-#: Seconds by which the clocks of publishing processes may differ.
-CLOCK_MARGIN = 5.0
+#: Seconds by which the clocks of publishing processes may differ. With more, messages that are still in the queue are
+#: published again, and one of the two is stale.
+CLOCK_MARGIN = 2.0
 #: Seconds in which a live worker begins what it has taken from an empty queue.
 _ON_ITS_WAY = 1.0
 

@@ -10,7 +10,16 @@ from rival_client.model.limits import Limit
 from rival_client.model.record import record
 from rival_workers.engine.decisions import End, FallBack
 from rival_workers.engine.effects import Advance
-from rival_workers.store.claim_records import Begun, Claim, FinishResult, Successor, Without, WorkflowVersion
+from rival_workers.store.claim_records import (
+    Begun,
+    Claim,
+    ClaimBy,
+    Delivered,
+    FinishResult,
+    Successor,
+    Without,
+    WorkflowVersion,
+)
 
 if TYPE_CHECKING:
     from rival_workers.store.interface import Store
@@ -44,7 +53,22 @@ class FinishStep:
         return store.finish_step(self.claim, self.end, self.advance, **how)
 
 
-Commit = BeginRun | FinishStep
+@record(frozen=True)
+class DeliverEvent:
+    event_id: str
+    claim: ClaimBy | None
+
+    @property
+    def claim_for(self) -> str | None:
+        return None if self.claim is None else self.claim.executor
+
+    def apply(self, store: Store) -> Delivered:
+        return store.deliver_event(self.event_id, self.claim)
+
+
+#: The commits that open a step or end a run.
+StepCommit = BeginRun | FinishStep
+Commit = StepCommit | DeliverEvent
 
 
 class _Answer(Enum):

@@ -28,17 +28,16 @@ from rival_workers.store.sql.breakers import BreakersSql
 from rival_workers.store.sql.claims import ClaimsSql
 from rival_workers.store.sql.events import EventsSql
 from rival_workers.store.sql.executors import ExecutorsSql
-from rival_workers.store.sql.expiry import ExpirySql
 from rival_workers.store.sql.external_steps import ExternalStepsSql
 from rival_workers.store.sql.flow_commits import FlowCommitsSql
 from rival_workers.store.sql.flows import FlowsSql
 from rival_workers.store.sql.idempotency import IdempotencySql
 from rival_workers.store.sql.maintenance import MaintenanceSql
 from rival_workers.store.sql.operator import OperatorSql
-from rival_workers.store.sql.orphans import OrphansSql
 from rival_workers.store.sql.retention import RetentionSql
 from rival_workers.store.sql.schedules import SchedulesSql
 from rival_workers.store.sql.settled_steps import SettledStepsSql
+from rival_workers.store.sql.stopped_runs import ExpirySql, OrphansSql
 from rival_workers.store.sql.sweeps import SweepsSql
 
 

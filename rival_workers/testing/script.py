@@ -21,7 +21,7 @@ from rival_workers.runtime.attempt.async_loop import async_steps
 from rival_workers.runtime.attempt.context import Context
 from rival_workers.runtime.attempt.invoke import call
 from rival_workers.runtime.flow.context import BaseFlowContext
-from rival_workers.runtime.flow.signals import Killed
+from rival_workers.runtime.flow.stop_signals import Killed
 from rival_workers.testing.clock import MOMENT
 from rival_workers.testing.errors import LabError
 from rival_workers.testing.step_pattern import StepPattern, flows_of

@@ -23,7 +23,7 @@ from rival_workers.dev.stack import Stack, create_database, drop_database
 from rival_workers.store import open_store
 from tests.support.output import as_expected, is_printed, normalised, normalised_json
 from tests.support.terminal import Terminal
-from tests.support.workers import ROOT, wait_until
+from tests.support.workers import ROOT, wait_for_line
 from tests.support.zygote import Forked, Zygote
 
 DOWN = "postgresql://rival:s3cret@127.0.0.1:1/rival"
@@ -136,8 +136,9 @@ class Cli:
     def log(self, name: str) -> str:
         return (self.directory / name).read_text()
 
-    def wait_for(self, log: str, text: str, times: int = 1) -> None:
-        wait_until(lambda: self.log(log).count(text) >= times, 60, f"{text!r} x {times} in:\n{self.log(log)}")
+    def wait_for(self, log: str, line: str, times: int = 1) -> None:
+        """Until the log has a whole line like that as often as that: "…" stands for any text."""
+        wait_for_line(lambda: self.log(log), line, times, 60)
 
     def clean_up(self) -> None:
         for process in self._started:

@@ -13,7 +13,7 @@ import pytest
 
 from rival_workers.cli.main import SUMMARIES
 from tests.acceptance.conftest import Answer, Cli
-from tests.support.workers import wait_until
+from tests.support.workers import READY, wait_for_line
 
 PROJECT = """
 import os
@@ -71,7 +71,7 @@ def test_errors_and_exit_codes_are_those_of_rival(team: Team) -> None:
     team("show", "nothing", code=1).complains("rival: Unknown run 'nothing'. `rival ls` lists the runs.")
     assert team("show", "nothing", "--json", code=1).error["type"] == "RunNotFound"
     team("shw", code=2).complains(
-        "rival: No such command 'shw'; did you mean 'show'? (see `python -m celery rival --help`)"
+        "rival: No such command 'shw' (did you mean 'show'?) (see `python -m celery rival --help`)"
     )
     team("ls").prints("no runs")
 
@@ -94,7 +94,7 @@ def test_a_fleet_and_its_producers_use_the_settings_of_the_app(team: Team) -> No
         )
     try:
         text = (team.folder / "worker.log").read_text
-        wait_until(lambda: "is ready" in text(), 60, "a worker")
+        wait_for_line(text, READY, timeout=60)
         done = team("run", "greet", '{"name": "ada"}', "--run-id", "g-1", "--wait", "--timeout", "30", "--json").json
         assert (done["status"], done["result"]) == ("completed", {"text": "hello ada"})
         executors = team("top", "--once", "--json").json["executors"]

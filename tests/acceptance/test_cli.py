@@ -23,8 +23,8 @@ DOES_NOT_ANSWER = (
     "`rival doctor` looks further."
 )
 UNKNOWN = (
-    "No workflow named {} is registered{} (known: greet). Workflows register when a worker that has them starts: "
-    "`rival worker --workflows PATH`."
+    "No workflow named {} is registered{}. Known workflows: greet. Workflows register when a worker that has them "
+    "starts: `rival worker --workflows PATH`."
 )
 PENDING: dict[str, Any] = {
     "workflow": "greet", "version": "<version>", "status": "pending", "result": None, "error": None,
@@ -110,6 +110,18 @@ def test_bad_json_is_a_usage_error(shop: Cli) -> None:
     shop("ls", "--json").prints_json({"runs": [], "next": None})
 
 
+CONDITIONS = "give one of name, regex, kind, path, tag, workflow or label.NAME, as in name=charge."
+#: What is given to --match -> what is wrong with it.
+MATCHES = {
+    "nam=": f"'nam=': {CONDITIONS}",
+    "nam=charge": f"'nam=charge': {CONDITIONS}",
+    "name=": "'name=': give NAME=VALUE, as in name=charge or label.tenant=acme.",
+    "name": "'name': give NAME=VALUE, as in name=charge or label.tenant=acme.",
+    "label.=acme": "'label.=acme': give NAME=VALUE, as in name=charge or label.tenant=acme.",
+    "kind=stp": "kind: 'stp' is not one of step, flow, branch, parallel, for_each, loop, workflow, wait_event",
+}
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -119,6 +131,13 @@ def test_bad_json_is_a_usage_error(shop: Cli) -> None:
         (("ls", "--paused", "--not-paused"), "Give --paused or --not-paused: no run is both. …"),
         (("policy", "set", "timeout=60"), "Give --match NAME=VALUE or --workflow NAME for some steps, or --all for …"),
         (("policy", "set", "a=1", "--all", "--workflow", "w"), "Give --match NAME=VALUE or …"),
+        *(
+            (
+                ("policy", "set", "a=1", "--match", given),
+                f"Invalid value for '--match': {problem} (see `rival policy set --help`)",
+            )
+            for given, problem in MATCHES.items()
+        ),
         (("ls", "--limit", "0"), "Invalid value for '--limit': 0 is not in the range x>=1. (see `rival ls --help`)"),
         (("ls", "--status", "odd"), "Invalid value for '--status': 'odd' is not one of … (see `rival ls --help`)"),
     ],
@@ -305,8 +324,8 @@ def test_flower_without_a_broker_says_what_to_do(bare: Cli) -> None:
 
 def test_a_misspelt_command_or_workflow_suggests_the_right_one(shop: Cli) -> None:
     shop("wrokflows", code=2).complains(
-        "rival: No such command 'wrokflows'; did you mean 'workflows'? (see `rival --help`)"
+        "rival: No such command 'wrokflows' (did you mean 'workflows'?) (see `rival --help`)"
     )
     shop("zzz", code=2).complains("rival: No such command 'zzz' (see `rival --help`)")
-    suggested = UNKNOWN.format("'Greeet'", "; did you mean 'greet'?")
+    suggested = UNKNOWN.format("'Greeet'", " (did you mean 'greet'?)")
     shop("run", "Greeet", code=1).complains(f"rival: {suggested}")

@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 
 from tests.acceptance.conftest import Cli, stop
-from tests.support.workers import wait_until
+from tests.support.workers import lines_like, wait_until
 
 SECRET = {"RIVAL_PROXY_SECRET": "a-secret-of-the-proxy"}
 
@@ -72,7 +72,7 @@ def test_a_served_dashboard_believes_its_proxy_and_no_other(cli: Cli, address: s
         "sre=admin",
     )
     served = cli.start("dashboard", "--port", "0", *options, log="dashboard.log", **SECRET)
-    cli.wait_for("dashboard.log", "Dashboard: ")
+    cli.wait_for("dashboard.log", "Dashboard: http://127.0.0.1:…")
     url = cli.log("dashboard.log").split()[1]
     assert "token" not in url
     says = {"X_User": "ann", "X_Groups": "sre", "X_Rival_Proxy_Secret": SECRET["RIVAL_PROXY_SECRET"]}
@@ -95,14 +95,14 @@ def test_dev_opens_the_link_that_it_prints(bare: Cli) -> None:
     dev = bare.start("dev", "--open", log="dev.log", BROWSER=f"{opener} %s")
     opened = bare.directory / "opened"
     wait_until(lambda: opened.exists() and opened.read_text().endswith("\n"), 60, "the browser is started")
-    bare.wait_for("dev.log", "Ctrl-C stops it")
-    assert f"\n  Dashboard: {opened.read_text().strip()}\n" in bare.log("dev.log")
+    bare.wait_for("dev.log", "Ctrl-C stops it; the data stays in .rival/.")
+    assert lines_like(bare.log("dev.log"), "…Dashboard: …") == [f"  Dashboard: {opened.read_text().strip()}"]
     assert stop(dev) == 0
 
 
 @pytest.mark.slow
 def test_dev_without_the_dashboard_prints_no_link(bare: Cli) -> None:
     dev = bare.start("dev", "--no-dashboard", log="dev.log")
-    bare.wait_for("dev.log", "Ctrl-C stops it")
-    assert "Dashboard:" not in bare.log("dev.log")
+    bare.wait_for("dev.log", "Ctrl-C stops it; the data stays in .rival/.")
+    assert lines_like(bare.log("dev.log"), "…Dashboard…") == []
     assert stop(dev) == 0

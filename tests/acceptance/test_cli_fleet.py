@@ -16,7 +16,7 @@ import pytest
 from rival_client import __version__
 from tests.acceptance.conftest import Cli, family, processes_in, stop
 from tests.support.effort import long_but_first
-from tests.support.workers import wait_until
+from tests.support.workers import READY, lines_like, wait_until
 
 
 def test_the_installed_command_is_there() -> None:
@@ -33,7 +33,7 @@ def gone(processes: list[psutil.Process]) -> bool:
 @pytest.mark.parametrize(("number", "pool"), long_but_first((signal.SIGTERM, "prefork"), (signal.SIGINT, "threads")))
 def test_worker_runs_steps_and_stops_cleanly(cli: Cli, number: int, pool: str) -> None:
     worker = cli.start("worker", "-w", "flows.py", "--pool", pool, "-p", "2", "-c", "2", log="worker.log")
-    cli.wait_for("worker.log", "is ready", 2)
+    cli.wait_for("worker.log", READY, 2)
 
     done = cli("run", "greet", '{"name": "ada"}', "--wait", "--timeout", "30", "--json").json
     assert (done["status"], done["result"]) == ("completed", {"text": "hello ada"})
@@ -73,7 +73,7 @@ def test_worker_runs_steps_and_stops_cleanly(cli: Cli, number: int, pool: str) -
 @pytest.mark.slow
 def test_show_tells_all_about_a_run(cli: Cli) -> None:
     cli.start("worker", "-w", "flows.py", "-p", "1", log="worker.log")
-    cli.wait_for("worker.log", "is ready")
+    cli.wait_for("worker.log", READY)
     cli("run", "greet", '{"name": "ada"}', "--run-id", "good", "--wait", "--timeout", "30")
     cli("run", "broken", "--run-id", "bad", "--wait", "--timeout", "30", code=1)
 
@@ -89,25 +89,26 @@ def test_show_tells_all_about_a_run(cli: Cli) -> None:
     assert [line["message"] for line in good["logs"]] == ["greeting"]
     bad = cli("show", "bad", "--json").json
     assert [(attempt["attempt"], attempt["outcome"]) for attempt in bad["attempts"]] == [(1, "failed"), (2, "failed")]
+    # The attempts, the traceback of each, and their log lines.
     said = cli("show", "bad", "--history", "--logs").out
-    assert "StepError: not yet" in said
-    assert "ValueError: never" in said
+    errors = ["rival_workers.errors.StepError: not yet", "ValueError: never"]
+    assert [line.strip() for line in said.splitlines() if line.strip() in errors] == errors
 
 
 @pytest.mark.slow
 def test_a_worker_process_that_dies_is_replaced(cli: Cli) -> None:
     worker = cli.start("worker", "-w", "flows.py", "-p", "1", log="worker.log")
-    cli.wait_for("worker.log", "is ready")
+    cli.wait_for("worker.log", READY)
     [child] = psutil.Process(worker.pid).children()
     child.kill()
-    cli.wait_for("worker.log", "is ready", 2)
+    cli.wait_for("worker.log", READY, 2)
     assert cli("run", "greet", '{"name": "ada"}', "--wait", "--timeout", "30", "--json").json["status"] == "completed"
 
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_outright_takes_its_processes_with_it(cli: Cli) -> None:
     worker = cli.start("worker", "-w", "flows.py", "-p", "2", log="worker.log")
-    cli.wait_for("worker.log", "is ready", 2)
+    cli.wait_for("worker.log", READY, 2)
     everybody = family(worker.pid)
     worker.kill()
     wait_until(lambda: gone(everybody), 30, "its processes end")
@@ -116,15 +117,16 @@ def test_a_worker_that_is_killed_outright_takes_its_processes_with_it(cli: Cli) 
 @pytest.mark.slow
 def test_dev_is_found_by_other_commands_is_shared_and_leaves_nothing_behind(bare: Cli) -> None:
     first = bare.start("dev", "--workflows", "flows.py", "-p", "1", log="dev.log")
-    bare.wait_for("dev.log", "is ready")
-    assert "export RIVAL_DATABASE_URL=" in bare.log("dev.log")
+    bare.wait_for("dev.log", READY)
+    assert len(lines_like(bare.log("dev.log"), "  export RIVAL_DATABASE_URL='postgresql://…'")) == 1
     run = ("run", "greet", '{"name": "ada"}', "--run-id", "kept", "--wait", "--timeout", "30", "--json")
     assert bare(*run).json["status"] == "completed"
     assert bare("doctor", "--json").json["healthy"] is True
 
     second = bare.start("dev", "--workflows", "flows.py", "-p", "1", log="second.log")
-    bare.wait_for("second.log", "is ready")
-    assert "another `rival dev`" in bare.log("second.log")
+    bare.wait_for("second.log", READY)
+    shared = "Shared: another `rival dev` runs in this folder; this one uses its servers and adds workers."
+    assert lines_like(bare.log("second.log"), shared) == [shared]
     assert stop(first) == 0
     assert bare("ls", "--json").json["runs"][0]["run_id"] == "kept"
     assert stop(second, signal.SIGTERM) == 0
@@ -139,14 +141,14 @@ def test_dev_is_found_by_other_commands_is_shared_and_leaves_nothing_behind(bare
 @pytest.mark.slow
 def test_data_survives_a_restart_of_dev_and_a_kill_leaves_nothing(bare: Cli) -> None:
     first = bare.start("dev", "--workflows", "flows.py", "-p", "1", log="dev.log")
-    bare.wait_for("dev.log", "is ready")
+    bare.wait_for("dev.log", READY)
     bare("run", "greet", '{"name": "ada"}', "--run-id", "kept", "--wait", "--timeout", "30")
     first.kill()
     first.wait()
     wait_until(lambda: processes_in(bare.directory) == [], 40, "all of it ends")
 
     second = bare.start("dev", "--json", log="second.log")
-    bare.wait_for("second.log", "workflows")
+    bare.wait_for("second.log", '{"database_url": …}')
     assert bare("show", "kept", "--json").json["result"] == {"text": "hello ada"}
     announced = json.loads(bare.log("second.log").splitlines()[0])
     assert announced.keys() == {"database_url", "broker_url", "shared", "processes", "workflows", "dashboard"}
@@ -163,7 +165,7 @@ def test_dev_in_the_background_stops_by_a_signal(bare: Cli, number: int, options
     command = f"trap '' INT; exec {sys.executable} -m rival_workers.cli dev {' '.join(options)}"
     with (bare.directory / "dev.log").open("wb") as log:
         dev = subprocess.Popen(["sh", "-c", command], cwd=bare.directory, env=bare.env, stdout=log, stderr=log)
-    bare.wait_for("dev.log", "is ready" if options else "Rival is up")
+    bare.wait_for("dev.log", READY if options else "Rival is up: …")
     everybody = family(dev.pid)
     dev.send_signal(number)
     assert dev.wait(40) == 0, bare.log("dev.log")
@@ -188,7 +190,7 @@ def test_flower_starts_beside_dev_and_sees_its_workers(bare: Cli) -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     dev = bare.start("dev", "--workflows", "flows.py", "-p", "1", log="dev.log")
-    bare.wait_for("dev.log", "is ready")
+    bare.wait_for("dev.log", READY)
     flower = bare.start("flower", "--port", str(port), log="flower.log", FLOWER_UNAUTHENTICATED_API="true")
 
     def sees_the_attempt() -> bool:

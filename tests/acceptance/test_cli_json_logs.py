@@ -10,6 +10,7 @@ import pytest
 
 from tests.acceptance.conftest import Cli, stop
 from tests.support.output import as_expected, normalised_json
+from tests.support.workers import READY
 
 ANY = {"time": "<time>", "level": "info"}
 #: What a fleet of one process logs for the runs below, each line whole.
@@ -47,21 +48,21 @@ def test_json_and_a_log_for_people_exclude_each_other(cli: Cli) -> None:
 @pytest.mark.slow
 def test_with_json_every_line_of_a_worker_is_an_object(cli: Cli) -> None:
     worker = cli.start("worker", "-w", "flows.py", "-p", "1", "--json", log="worker.log")
-    cli.wait_for("worker.log", "is ready")
+    cli.wait_for("worker.log", READY)
     cli("run", "greet", '{"name": "ada"}', "--run-id", "good", "--wait", "--timeout", "30")
     assert stop(worker, signal.SIGTERM) == 0
     announced, *lines = logged(cli, "worker.log")
     names = ["broken", "greet", "nap", "patient"]
     assert announced == {"processes": 1, "pool": "threads", "queues": ["<queue>"], "workflows": names}
     size = {**ANY, "logger": "rival.worker", "message": "1 processes of 16 (threads) on …: broken, greet, nap, patient"}
-    rules = {**ANY, "logger": "rival.rules", "message": "follows version 0 of the fleet's rules: 0"}
+    rules = {**ANY, "logger": "rival.rules", "message": "uses version 0 of the fleet's rules, which has 0"}
     assert_logged(lines, [size, rules, *LINES])
 
 
 @pytest.mark.slow
 def test_with_json_every_line_of_dev_is_an_object(bare: Cli) -> None:
     dev = bare.start("dev", "-w", "flows.py", "-p", "1", "--json", "--no-dashboard", log="dev.log")
-    bare.wait_for("dev.log", "is ready")
+    bare.wait_for("dev.log", READY)
     bare("run", "greet", '{"name": "ada"}', "--run-id", "good", "--wait", "--timeout", "30")
     assert stop(dev) == 0
     announced, *lines = logged(bare, "dev.log")
@@ -73,16 +74,16 @@ def test_with_json_every_line_of_dev_is_an_object(bare: Cli) -> None:
         "workflows": ["broken", "greet", "nap", "patient"],
         "dashboard": None,
     }
-    rules = {**ANY, "logger": "rival.rules", "message": "follows version 0 of the fleet's rules: 0"}
+    rules = {**ANY, "logger": "rival.rules", "message": "uses version 0 of the fleet's rules, which has 0"}
     assert_logged(lines, [rules, *LINES])
 
 
 @pytest.mark.slow
 def test_with_json_a_failure_is_one_object_with_its_traceback(cli: Cli) -> None:
     cli.start("worker", "-w", "flows.py", "-p", "1", "--json", log="worker.log")
-    cli.wait_for("worker.log", "is ready")
+    cli.wait_for("worker.log", READY)
     cli("run", "broken", "--run-id", "bad", "--wait", "--timeout", "30", code=1)
-    cli.wait_for("worker.log", "failed at step")
+    cli.wait_for("worker.log", '…"message": "failed at step fails: ValueError: never (flows.py:18 in fails)"…')
     failed = [line for line in logged(cli, "worker.log") if line.get("level") == "error"]
     assert_logged(
         failed,

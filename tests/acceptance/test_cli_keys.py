@@ -53,5 +53,5 @@ def test_a_key_that_does_not_exist_is_an_error(shop: Cli) -> None:
     shop("key", "drop", "charge:7", code=1).prints("the idempotency key charge:7 has no result")
     shop("key", "drop", "charge:7", "--json", code=1).prints_json({"key": "charge:7", "dropped": False})
     shop("key", "show", "charge:7", "--step", "charge", code=2).complains(
-        "rival: Invalid argument step: say of which workflow: give `workflow`, too."
+        "rival: Invalid argument step: a step belongs to a workflow: give `workflow`, too."
     )

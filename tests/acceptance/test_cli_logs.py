@@ -13,6 +13,7 @@ from rival_client.model.run_entries import LogEntry
 from rival_client.settings import Settings
 from rival_workers.store import open_store
 from tests.acceptance.conftest import Answer, Cli, assert_printed
+from tests.support.workers import READY
 
 FOLLOWED = """
 import pathlib, time
@@ -109,11 +110,11 @@ def test_ls_lists_the_active_runs(shop: Cli, rival: Rival) -> None:
 def test_logs_are_followed_until_the_run_has_ended(cli: Cli, tmp_path: Path) -> None:
     (cli.directory / "followed.py").write_text(FOLLOWED)
     cli.start("worker", "-w", "followed.py", "-p", "1", "--log-format", "json", log="worker.log")
-    cli.wait_for("worker.log", "is ready")
+    cli.wait_for("worker.log", READY)
     go = tmp_path / "go"
     cli("run", "followed", json.dumps({"go": str(go)}), "--run-id", "a")
     following = cli.start("logs", "a", "--follow", log="followed.log")
-    cli.wait_for("followed.log", "begun")
+    cli.wait_for("followed.log", "… info …long begun")
     assert following.poll() is None
     go.touch()
     assert following.wait(30) == 0

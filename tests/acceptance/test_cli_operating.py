@@ -13,6 +13,7 @@ from rival_workers.cli import operations
 from rival_workers.cli import selection as bulk
 from rival_workers.definition.registry import Registry
 from tests.acceptance.conftest import Answer, Cli
+from tests.support.workers import lines_like
 
 BROKEN = {"yes": True}
 REFUSED = (
@@ -241,7 +242,7 @@ def test_on_a_terminal_a_bulk_verb_asks(failed: Cli, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(bulk, "is_terminal", lambda: True)
     for answer, status in (("n\n", "failed"), ("\n", "failed"), ("y\n", "running")):
         told = CliRunner().invoke(operations.retry, ["--workflow", "job"], input=answer)
-        assert "retry 4 runs? [y/N]" in told.output
+        assert len(lines_like(told.output, "retry 4 runs? [y/N]: …")) == 1, told.output
         assert {one["status"] for one in failed("ls", "--json").json["runs"]} == {status}
 
 

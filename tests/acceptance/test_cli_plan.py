@@ -112,7 +112,7 @@ def test_files_are_drawn_without_a_database(bare: Cli) -> None:
         """
     )
     bare("plan", "nix", "-w", "flows.py", code=1).complains(
-        "rival: No workflow named 'nix' is registered (known: broken, greet, nap, patient). …"
+        "rival: No workflow named 'nix' is registered. Known workflows: broken, greet, nap, patient. …"
     )
     (bare.directory / "bad.py").write_text("steps = [1]")
     problem = (
@@ -124,8 +124,8 @@ def test_files_are_drawn_without_a_database(bare: Cli) -> None:
 
 def test_what_is_not_there_is_said_in_one_line(cli: Cli, register: Register) -> None:
     cli("plan", "order", code=1).complains(
-        "rival: No workflow named 'order' is registered (known: none yet). Workflows register when a worker that has "
-        "them starts: `rival worker --workflows PATH`."
+        "rival: No workflow named 'order' is registered. Known workflows: none. Workflows register when a worker that "
+        "has them starts: `rival worker --workflows PATH`."
     )
     version = register(check)
     for words, told in (

@@ -6,6 +6,7 @@ import pytest
 
 from tests.acceptance.conftest import Cli
 from tests.support.terminal import Terminal
+from tests.support.workers import READY
 
 LIBRARY = """
 import json
@@ -72,7 +73,7 @@ def test_with_json_or_without_a_terminal_nothing_but_the_answer_is_printed(
 def test_frames_of_libraries_are_counted_unless_all_are_asked_for(cli: Cli) -> None:
     (cli.directory / "flows.py").write_text(LIBRARY)
     cli.start("worker", "-w", "flows.py", "-p", "1", log="worker.log")
-    cli.wait_for("worker.log", "is ready")
+    cli.wait_for("worker.log", READY)
     cli("run", "parse", "--run-id", "p-1", "--wait", code=1)
     for command in (("show", "p-1"), ("logs", "p-1")):
         short, full = cli(*command).out, cli(*command, "--full-traceback").out

@@ -45,7 +45,7 @@ def test_a_schedule_is_paused_resumed_fired_and_backfilled(shop: Cli) -> None:
     missed = shop("schedule", "backfill", "hourly", "--since", "3h", "--dry-run", "--json").json
     assert len(missed["run_ids"]) == 3
     shop("schedule", "fire", "hourl", code=1).complains(
-        "rival: Unknown schedule 'hourl'; did you mean 'hourly'?. `rival schedule ls` lists them."
+        "rival: Unknown schedule 'hourl' (did you mean 'hourly'?). `rival schedule ls` lists them."
     )
     why = shop("why", fired["run_id"], "--json").json
     assert [reason["what"] for reason in why["reasons"]] == ["no_worker"]
@@ -53,7 +53,7 @@ def test_a_schedule_is_paused_resumed_fired_and_backfilled(shop: Cli) -> None:
 
 def test_what_makes_no_sense_is_said_in_one_line(shop: Cli) -> None:
     shop("schedule", "add", "n", "greet", "61 * * * *", '{"name": "ada"}', code=2).complains(
-        "rival: Invalid argument when: '61 * * * *' is not a cron expression that comes (bad minute): write five "
+        "rival: Invalid argument when: '61 * * * *' is not a valid cron expression (bad minute): write five "
         'fields as in "*/5 * * * *" (minute, hour, day of month, month, day of week). (see `rival schedule add --help`)'
     )
     misfit = shop("schedule", "add", "n", "greet", "60", "{}", "--json", code=1).error

@@ -34,6 +34,10 @@ def test_starts_share_a_run(shop: Cli) -> None:
     shop(*alone, "--on-conflict", "skip").prints("skipped: first has the singleton place")
     said = shop(*alone, "--on-conflict", "skip", "--json").json
     assert (said["status"], said["instead_of"]) == ("skipped", "first")
+    waits = "queued second: it waits for another run with its singleton key"
+    shop(*alone, "--run-id", "second", "--on-conflict", "queue").prints(waits)
+    assert shop(*alone, "--on-conflict", "queue", "--json").json["status"] == "queued"
+    assert shop("show", "second", "--json").json["singleton"] == "k"
     started = shop("run", "greet", ADA, "--debounce", "60", "--key", "k", "--json").json
     again = shop("run", "greet", ADA, "--debounce", "60", "--key", "k", "--json").json
     assert (started["status"], again["status"], again["run_id"]) == ("started", "gathered", started["run_id"])

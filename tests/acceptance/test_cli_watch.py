@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from tests.acceptance.conftest import Cli, assert_printed
-from tests.support.workers import wait_until
+from tests.support.workers import READY, wait_until
 
 WORKFLOWS = """
 from rival_workers import StepError, create_workflow
@@ -56,7 +56,7 @@ def test_watch_excludes_sections_and_an_unknown_run_is_an_error(cli: Cli) -> Non
 def ready(cli: Cli) -> Cli:
     (cli.directory / "flows.py").write_text(WORKFLOWS)
     cli.start("worker", "-w", "flows.py", "-p", "1", "-c", "2", log="worker.log")
-    cli.wait_for("worker.log", "is ready")
+    cli.wait_for("worker.log", READY)
     return cli
 
 
@@ -65,7 +65,7 @@ def test_without_a_terminal_each_change_is_a_line_until_the_run_has_ended(ready:
     ready("run", "order", "--run-id", "a-1")
     watching = ready.start("show", "a-1", "--watch", log="watch.log")
     as_json = ready.start("show", "a-1", "--watch", "--json", log="watch.json")
-    ready.wait_for("watch.log", "waiting")
+    ready.wait_for("watch.log", "…:…:…  paid …waiting…")
     assert watching.poll() is None
     ready("emit", "paid", '{"card": "visa"}')
     assert (watching.wait(), as_json.wait()) == (0, 0)
@@ -152,7 +152,7 @@ def test_on_a_terminal_the_run_is_redrawn_in_place(ready: Cli) -> None:
 def test_ctrl_c_ends_the_watch_and_not_the_run(ready: Cli) -> None:
     ready("run", "order", "--run-id", "a-1")
     watching = ready.start("show", "a-1", "--watch", log="watch.log")
-    ready.wait_for("watch.log", "waiting")
+    ready.wait_for("watch.log", "…:…:…  paid …waiting…")
     watching.send_signal(signal.SIGINT)
     assert watching.wait() == 130
     assert "Traceback" not in ready.log("watch.log")
@@ -205,7 +205,7 @@ def busy(cli: Cli) -> Cli:
     """One step runs, one waits for its limit, a breaker was opened by an operator."""
     (cli.directory / "flows.py").write_text(HOLDING)
     cli.start("worker", "-w", "flows.py", "-p", "1", "-c", "3", "-Q", "default,gpu", log="worker.log")
-    cli.wait_for("worker.log", "is ready")
+    cli.wait_for("worker.log", READY)
     for name in ("first", "second"):
         cli("run", "held", json.dumps({"until": str(cli.directory / "go")}), "--run-id", name)
     wait_until(lambda: cli("limit", "ls", "--json").json[0]["waiting"] == 1, 30)

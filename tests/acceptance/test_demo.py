@@ -119,7 +119,7 @@ def test_the_demo_fails_when_a_run_ends_otherwise(capsys: pytest.CaptureFixture[
 @pytest.mark.slow
 def test_a_demo_that_is_interrupted_leaves_nothing_running(bare: Cli) -> None:
     running = bare.start("demo", log="demo.log")
-    bare.wait_for("demo.log", "video.encode")
+    bare.wait_for("demo.log", "…  video.encode  …running")
     running.send_signal(signal.SIGINT)
     assert running.wait(60) == 130
     assert processes_in(bare.directory) == []
@@ -129,7 +129,7 @@ def test_a_demo_that_is_interrupted_leaves_nothing_running(bare: Cli) -> None:
 @pytest.mark.slow
 def test_a_kept_demo_serves_its_dashboard_and_runs_workflows_until_it_is_stopped(bare: Cli) -> None:
     running = bare.start("demo", "--keep", "--json", log="demo.log")
-    bare.wait_for("demo.log", "stay until Ctrl-C")
+    bare.wait_for("demo.log", "Dashboard and workers stay until Ctrl-C: start a workflow from its form.")
     found = LINK.search(bare.log("demo.log"))
     assert found is not None
     summary = json.JSONDecoder().raw_decode(bare.log("demo.log"), bare.log("demo.log").index("{\n"))[0]

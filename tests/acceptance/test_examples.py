@@ -70,8 +70,11 @@ def test_an_llm_pipeline_falls_back_to_the_small_model_when_the_big_one_stays_aw
     by_big, by_small = result_of(
         "llm_pipeline", "answer-ticket", {"text": "My parcel is late."}, {"text": "There is an outage."}
     )
-    assert by_big.result == {"answer": "Dear customer, about your ticket: [big] My parcel is late.", "drafts": 2}
-    assert by_small.result["answer"] == "Dear customer, about your ticket: [small] There is an outage."
+    assert by_big.result == {
+        "answer": "[writer] Dear customer, about your ticket: [big] My parcel is late.",
+        "drafts": 2,
+    }
+    assert by_small.result["answer"] == "[writer] Dear customer, about your ticket: [small] There is an outage"
     assert (by_big.status, by_small.status) == ("completed", "completed")
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 from pathlib import Path
 
 import pytest
 
+from rival_workers.dashboard.joined_modules import joined, needed
 from rival_workers.dashboard.static_files import StaticFiles
 from tests.support.workers import ROOT
 
@@ -47,20 +49,67 @@ def test_the_shell_has_no_inline_code_and_names_files_that_exist() -> None:
 @pytest.mark.parametrize(
     ("page", "wanted"),
     [
-        ("", "pages/runs.js"),
-        ("runs/order~2F42", "run/graph.js"),
-        ("runs/a/diff/b", "pages/compare.js"),
-        ("workflows/order/start", "form/fields.js"),
-        ("fleet/", "pages/fleet.js"),
-        ("none/such", "ui.js"),
+        ("", ["pages/runs.js"]),
+        ("runs/order~2F42", ["pages/run.js"]),
+        ("runs/a/diff/b", ["pages/compare.js"]),
+        ("workflows/order/start", ["pages/workflow.js"]),
+        ("fleet/", ["pages/fleet.js"]),
+        ("none/such", []),
     ],
 )
-def test_the_shell_names_the_modules_of_its_page(page: str, wanted: str) -> None:
+def test_the_shell_names_the_modules_of_its_page(page: str, wanted: list[str]) -> None:
     shell = StaticFiles().shell("/", page, is_known=False).decode()
     named = re.findall(r'<link rel="modulepreload" href="static/\w+/([\w./-]+)">', shell)
-    assert {"app.js", "vendor/signals-core.js", wanted} <= set(named)
-    assert len(named) == len(set(named))
+    assert named == ["app.js", *wanted]
     assert not re.search("%|data-session", shell)
+
+
+# -- joined modules ---------------------------------------------------------------------------------------
+
+SOURCES = {path.relative_to(STATIC).as_posix(): path.read_text() for path in [*OWN, *VENDOR.glob("*.js")]}
+JOINED = joined(SOURCES)
+
+
+@pytest.mark.parametrize("entry", JOINED)
+def test_a_joined_file_has_each_module_that_it_needs_once(entry: str) -> None:
+    defined = re.findall(r'^\$define\("([^"]+)", ', JOINED[entry], re.MULTILINE)
+    beyond = set() if entry == "app.js" else set(needed(SOURCES, "app.js"))
+    assert defined == [name for name in needed(SOURCES, entry) if name not in beyond]
+    assert set(re.findall(r'\$need\("([^"]+)"\)', JOINED[entry])) <= {*defined, *beyond}
+
+
+@pytest.mark.parametrize("entry", JOINED)
+def test_a_joined_file_imports_only_files_that_are_joined(entry: str) -> None:
+    at_once = re.findall(r'\bfrom ?"(\.[^"]+)"', JOINED[entry])
+    assert at_once == (
+        [] if entry == "app.js" else [f"{posixpath.relpath('.', posixpath.dirname(entry) or '.')}/app.js"]
+    )
+    for later in re.findall(r'\bimport\("([^"]+)"\)', JOINED[entry]):
+        assert posixpath.normpath(posixpath.join(posixpath.dirname(entry), later)) in JOINED
+
+
+def test_a_module_is_a_function_that_returns_its_exports() -> None:
+    sources = {
+        "app.js": 'import draw, { a, b as c } from "./x/y.js";\nexport const later = () => import("./page.js");\n',
+        "x/y.js": 'export{Signal as S}from"./z.js";export{q as a,b};\nexport default function(s){return s}\n',
+        "x/z.js": "export class Signal {}\n",
+        "page.js": 'import { S } from "./x/y.js";\nexport default function Page() {}\nexport const one = S;\n',
+    }
+    made = joined(sources)
+    assert list(made) == ["app.js", "page.js"]
+    assert 'const { default: draw, a: a, b: c } = $need("x/y.js");' in made["app.js"]
+    assert 'return { S: $need("x/z.js").Signal, a: q, b: b, default: $default };' in made["app.js"]
+    assert made["page.js"] == (
+        'import { $define, $need } from "./app.js";\n'
+        '$define("page.js", () => {\nconst { S: S } = $need("x/y.js");\nfunction Page() {}\nconst one = S;\n\n'
+        "return { default: Page, one: one };\n});\n"
+        'const $own = $need("page.js");\nexport default $own.default;\nexport const { one } = $own;\n'
+    )
+
+
+def test_modules_that_import_each_other_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"app.js -> a.js -> app.js"):
+        joined({"app.js": 'import { a } from "./a.js";', "a.js": 'import { b } from "./app.js";'})
 
 
 def test_every_vendored_library_has_its_licence() -> None:

@@ -15,32 +15,53 @@ import rival_client
 import rival_workers
 from docs import generate
 from rival_client.db.tables import metadata
+from rival_client.model import kinds
+from rival_client.model.matchers import KINDS
 from rival_client.settings import _NAMES as ENVIRONMENT_NAMES
 from rival_workers import testing
 from rival_workers.cli.main import SUMMARIES, cli
 from rival_workers.definition.given_steps import OPTIONS
 from rival_workers.settings import WorkerSettings
 from rival_workers.store.migrations import VERSION_TABLE
-from tests.support.documents import Page, commands, pages, reference
+from tests.support.documents import ON_GITHUB, Page, commands, pages, project_pages, reference
 from tests.support.workers import ROOT
 
-#: Links that also work on a package index lead to files of the default branch.
-ON_GITHUB = "https://github.com/rival-workflows/rival/blob/main/"
 COMMANDS = commands(cli)
 MAKE_TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*pages(), *project_pages()], ids=lambda page: page.name)
 def test_links_lead_to_a_file_and_a_heading_that_exist(page: Page) -> None:
-    for label, target in page.links():
+    for _, target in page.links():
         if "://" in target and not target.startswith(ON_GITHUB):
             continue
-        name, _, anchor = target.removeprefix(ON_GITHUB).partition("#")
-        base = ROOT if target.startswith(ON_GITHUB) else page.path.parent
-        path = (base / name).resolve() if name else page.path
-        assert path.exists(), f"{page.name}: [{label}]({target}) leads nowhere"
-        if anchor:
-            assert anchor in Page(path).anchors(), f"{page.name}: {target} has no such heading"
+        assert_leads_somewhere(target, page)
+
+
+def assert_leads_somewhere(target: str, page: Page) -> None:
+    name, _, anchor = target.removeprefix(ON_GITHUB).partition("#")
+    base = ROOT if target.startswith(ON_GITHUB) else page.path.parent
+    path = (base / name).resolve() if name else page.path
+    assert path.exists(), f"{page.name}: {target} leads nowhere"
+    if anchor:
+        assert anchor in Page(path).anchors(), f"{page.name}: {target} has no such heading"
+
+
+def test_addresses_of_the_documentation_in_code_lead_to_a_page() -> None:
+    """In messages, pages of the dashboard and metadata of the package."""
+    folders = (ROOT / "rival_client", ROOT / "rival_workers")
+    files = [file for folder in folders for kind in ("*.py", "*.js", "*.html") for file in folder.rglob(kind)]
+    texts = {file: file.read_text() for file in (*files, ROOT / "pyproject.toml")}
+    found = [(Page(file), one) for file, text in texts.items() for one in re.findall(rf"{ON_GITHUB}[\w/.#-]+", text)]
+    assert len(found) > 2
+    for page, address in found:
+        assert_leads_somewhere(address, page)
+
+
+def test_every_kind_that_matchers_know_is_in_the_reference() -> None:
+    row = re.search(r"^\| `of_kind\(\*wanted\)` \|.*$", Page(ROOT / "docs/reference/steps.md").text, re.MULTILINE)
+    assert row is not None
+    assert tuple(re.findall(r'`"(\w+)"`', row[0])) == KINDS
 
 
 def test_every_page_can_be_reached_from_the_index() -> None:
@@ -151,6 +172,14 @@ def test_every_table_is_in_the_reference_with_its_columns_and_its_primary_key(ta
     assert keys == {column.name for column in columns if column.primary_key}
 
 
+def test_every_kind_of_row_is_in_the_reference_and_nothing_else() -> None:
+    """An address that begins with "!" is a path, not a kind."""
+    row = re.search(r"^\| `kind` \|(.*)$", Page(ROOT / "docs/reference/tables.md").text, re.MULTILINE)
+    assert row is not None
+    names = {value for name, value in vars(kinds).items() if name.isupper() and isinstance(value, str)}
+    assert set(re.findall(r"`(\w+)`", row[1])) == {name for name in names if not name.startswith("!")}
+
+
 def test_the_reference_names_no_table_that_does_not_exist() -> None:
     listed = set(re.findall(r"^## `(\w+)`$", (ROOT / "docs" / "reference" / "tables.md").read_text(), re.MULTILINE))
     assert listed == {*metadata.tables, VERSION_TABLE}
@@ -171,6 +200,12 @@ def test_every_command_is_in_the_reference_with_all_its_options(name: str) -> No
     for parameter in COMMANDS[name].params:
         if isinstance(parameter, click.Option):
             assert any(f"`{option}" in section for option in parameter.opts), f"{name}: {parameter.opts} is missing"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_of_a_command_has_a_help_text(name: str) -> None:
+    silent = [one.opts for one in COMMANDS[name].params if isinstance(one, click.Option) and not one.help]
+    assert not silent, f"rival {name}: {silent}"
 
 
 def with_what_it_points_to(text: str, heading: str) -> str:

@@ -22,8 +22,7 @@ FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("
 KNOW_CELERY = {
     "rival_workers/runtime/celery/app.py",
     "rival_workers/runtime/celery/consumer.py",
-    "rival_workers/runtime/celery/task_events.py",
-    "rival_workers/runtime/celery/revoke_commands.py",
+    "rival_workers/runtime/celery/remote_control.py",
     "rival_workers/runtime/celery/task_step.py",
     "rival_workers/runtime/celery/install.py",
     "rival_workers/runtime/celery/lifecycle.py",
@@ -101,8 +100,8 @@ SHARED = ("rival_workers.operations", "rival_workers.errors", "rival_workers.eng
 
 
 def test_the_client_imports_only_the_operator_verbs_of_the_workers() -> None:
-    assert those_that_import("rival_workers", among="rival_client/") == {"rival_client/api/operations.py"}
-    asked = {one for one in imports(ROOT / "rival_client/api/operations.py") if under(one, "rival_workers")}
+    assert those_that_import("rival_workers", among="rival_client/") == {"rival_client/api/base.py"}
+    asked = {one for one in imports(ROOT / "rival_client/api/base.py") if under(one, "rival_workers")}
     assert asked == {"rival_workers.operations"}
 
 

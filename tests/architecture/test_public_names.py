@@ -11,6 +11,8 @@ import pytest
 import rival_client
 import rival_workers
 from rival_client import AsyncRival, Rival
+from rival_client.api.async_base import AsyncClientBase
+from rival_client.api.base import ClientBase
 from rival_workers import testing
 
 CLIENT = [
@@ -300,6 +302,11 @@ def test_both_clients_have_the_same_surface() -> None:
     for name in CALLS:
         assert inspect.signature(sync[name]).parameters == inspect.signature(asynchronous[name]).parameters, name
         assert inspect.iscoroutinefunction(asynchronous[name]) == (name != "get")
+
+
+@pytest.mark.parametrize(("client", "base"), [(Rival, ClientBase), (AsyncRival, AsyncClientBase)])
+def test_a_client_lists_all_its_parts_and_they_share_one_base(client: type, base: type) -> None:
+    assert {part: part.__bases__ for part in client.__bases__} == dict.fromkeys(client.__bases__, (base,))
 
 
 def test_internal_actions_are_not_offered_to_users() -> None:

@@ -27,7 +27,8 @@ from rival_client import AsyncRival, AsyncStarted, AsyncWorkflowRegistry, Rival,
 from rival_client.api.handles import RunHandle
 from rival_client.api.instances import AsyncInstance, AsyncWorkflow, Instance, Workflow
 from rival_workers import AsyncFlowContext, Context, FlowContext, create_workflow, testing
-from tests.support.documents import Page
+from rival_workers.dashboard.problem_json import Refused, as_document
+from tests.support.documents import ON_GITHUB, Page
 from tests.support.workers import ROOT
 
 PACKAGES = (rival_client, rival_workers, testing)
@@ -42,7 +43,9 @@ INTERNAL = {
         "beats",
         "call_function",
         "failed_step_name",
+        "has_state",
         "previous",
+        "read_clock",
         "read_event",
         "read_input",
         "read_item",
@@ -50,6 +53,7 @@ INTERNAL = {
         "read_remaining",
         "token",
         "undoes",
+        "where",
     },
     "FlowContext": {"call_function", "calls", "find_workflow", "of", "commits", "policies", "scheduler"},
     "StepLog": {"end", "give_up", "is_muted", "level", "store", "waiting"},
@@ -345,5 +349,31 @@ def test_every_error_is_exported_and_in_the_reference_with_its_attributes(error:
 
 
 def test_the_reference_names_no_error_that_does_not_exist() -> None:
-    listed = set(re.findall(r"^\| `(\w+)` \|", page("errors.md").text, re.MULTILINE))
+    errors, _, of_dashboard = page("errors.md").text.partition("\n## In answers of the dashboard\n")
+    listed = set(re.findall(r"^\| `(\w+)` \|", errors, re.MULTILINE))
     assert listed <= {one.__name__ for one in ERRORS} | {"connection"}
+    codes = set(re.findall(r"^\| `(\w+)` \|", of_dashboard, re.MULTILINE))
+    assert codes == dashboard_codes() - {one.__name__ for one in ERRORS}
+
+
+def dashboard_codes() -> set[str]:
+    """The second argument of every `Refused(404, "NotFound", …)`."""
+    trees = (ast.parse(file.read_text()) for file in (ROOT / "rival_workers" / "dashboard").rglob("*.py"))
+    calls = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call) and len(node.args) > 2)
+    codes = (call.args[1] for call in calls if ast.unparse(call.func) == "Refused")
+    # The other form is the name of an error's class.
+    return {code.value for code in codes if isinstance(code, ast.Constant)}
+
+
+#: Names of errors that a verb, a start or a search may raise, and codes of the dashboard's own.
+CODES = dashboard_codes() | {one.__name__ for one in ERRORS} & (EXPORTED - set(testing.__all__))
+
+
+@pytest.mark.parametrize("code", sorted(CODES))
+def test_the_type_of_each_answer_of_the_dashboard_leads_to_its_row(code: str) -> None:
+    address = as_document(Refused(400, code, "No."))["type"].removeprefix(ON_GITHUB)
+    path, _, anchor = address.partition("#")
+    target = Page(ROOT / path)
+    assert anchor in target.anchors()
+    row = next(line for line in target.text.splitlines() if f'<a id="{anchor}">' in line)
+    assert row.startswith(f"| `{code}` | ")

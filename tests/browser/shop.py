@@ -25,6 +25,7 @@ from rival_workers import (
 )
 from rival_workers.dashboard.ids import in_path
 from rival_workers.definition.registry import Registry
+from rival_workers.definition.workflow import WorkflowDefinition
 
 __all__ = ["HOSTILE", "in_path", "order", "registry", "seed"]
 
@@ -230,6 +231,10 @@ def send_letter(input: Slow) -> str:
     return "sent"
 
 
+def seal(input: Slow) -> str:
+    return "sealed"
+
+
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
@@ -279,15 +284,21 @@ def registry() -> Registry:
     create_workflow("slow_steps", description="Three slow steps").input(Slow).steps([first, second, third]).register(
         made
     )
-    post = {"concurrency_limit": limit("stamps", 2), "circuit_breaker": breaker("post-office", failures=50)}
-    sends = step(send_letter, max_attempts=1, on_failure="dead_letter", **post)  # type: ignore[arg-type]
-    create_workflow("letters", description="Send a letter").input(Slow).steps([sends]).register(made)
+    made.add(letters())
     bad = step(fails_with_markup, name="x", max_attempts=1)
     create_workflow(HOSTILE, description=HOSTILE).steps([bad]).register(made)
     asks = step(ask_vendor, execution_mode="external", deadline=86_400)
     create_workflow("buying", description="Wait for a vendor's price").steps([asks]).register(made)
     flow("onboarding", input=Signup, description="Welcome a new user", registry=made)(onboarding)
     return made
+
+
+def letters(*, earlier: bool = False) -> WorkflowDefinition:
+    """`earlier`: the version before the current one, which sealed each letter and tried three times."""
+    post = {"concurrency_limit": limit("stamps", 2), "circuit_breaker": breaker("post-office", failures=50)}
+    sends = step(send_letter, max_attempts=3 if earlier else 1, on_failure="dead_letter", **post)  # type: ignore[arg-type]
+    named = create_workflow("letters", description="Send a letter").input(Slow)
+    return named.steps([seal, sends] if earlier else [sends]).build()
 
 
 def onboarding(ctx: Any, input: Signup) -> dict[str, Any]:

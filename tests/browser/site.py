@@ -21,6 +21,8 @@ from tests.browser.enlarged import enlarge
 
 #: Of the users, who have the names of their roles.
 PASSWORD = "correct horse battery"
+#: Where the pages say that Flower is.
+FLOWER = "https://flower.example"
 
 
 def main() -> None:
@@ -30,8 +32,11 @@ def main() -> None:
         users = Users(Path(folder) / "users.toml")
         for role in ROLES:
             users.add(role, PASSWORD, role)
-        launch = Launch(rival._process.settings, port=0, directory=Path(folder))
+        settings = rival._process.settings.with_(flower_url=FLOWER)
+        launch = Launch(settings, port=0, directory=Path(folder))
         with launch.opened(rival) as server, server.in_background():
+            for version in (shop.letters(earlier=True), shop.letters()):
+                rival._process.register_version(version)
             shop.seed(rival)
             print(server.link, flush=True)
             for line in sys.stdin:

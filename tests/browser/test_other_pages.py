@@ -7,6 +7,8 @@ import re
 from playwright.sync_api import Browser, expect
 
 from tests.browser.conftest import OpenPage, Site, wait_for_status
+from tests.browser.site import FLOWER
+from tests.browser.test_pages import violations_of_both_themes
 from tests.support.workers import wait_until
 
 
@@ -71,6 +73,41 @@ def test_a_schedule_is_made_started_paused_and_removed(open_page: OpenPage) -> N
     expect(row).to_contain_text("ok")
     act("Remove", "rm")
     expect(row).to_have_count(0)
+
+
+def test_two_versions_of_a_workflow_are_compared(open_page: OpenPage, site: Site) -> None:
+    current, earlier = (one["version"] for one in site.get("workflows/letters")["versions"])
+    page = open_page("workflows/letters")
+    versions = page.get_by_role("region", name="Versions")
+    expect(versions.get_by_role("row").filter(has_text=current[:8])).to_contain_text("current")
+    link = versions.get_by_role("link", name=f"Difference {earlier[:6]} → {current[:6]}")
+    link.click()
+    expect(page).to_have_url(re.compile(f"workflows/letters/diff/{earlier}/{current}$"))
+    expect(page.get_by_role("heading", level=1)).to_have_text("Two versions of letters")
+    plans = page.get_by_role("region", name="Plans")
+    expect(plans).to_contain_text("2 differences")
+    expect(plans.locator("pre")).to_have_text("- seal\n~ send_letter  max_attempts: 3 → 1\n", use_inner_text=True)
+    assert violations_of_both_themes(page) == []
+    page.get_by_role("link", name="The workflow").click()
+    expect(versions).to_be_visible()
+
+
+def test_attempts_and_workers_lead_to_flower(open_page: OpenPage) -> None:
+    """Flower sends its readers back: `test_flower_shows_every_attempt`."""
+    page = open_page("runs/order-done?step=in-stock%3F/payment/authorise")
+    for attempt in (1, 2):
+        link = page.get_by_role("link", name=f"Attempt {attempt} in Flower")
+        task = f"order-done%3Ain-stock%3F%2Fpayment%2Fauthorise%3A{attempt}"
+        expect(link).to_have_attribute("href", f"{FLOWER}/task/{task}")
+    page.goto(page.url.partition("runs/")[0] + "fleet")
+    worker = page.get_by_role("region", name="Workers").get_by_role("link", name="embedded")
+    expect(worker).to_have_attribute("href", f"{FLOWER}/worker/embedded")
+
+
+def test_the_task_id_of_flower_finds_the_attempt(open_page: OpenPage) -> None:
+    page = open_page("runs?q=order-done%3Ain-stock%3F%2Fpayment%2Fauthorise%3A2")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("order-done")
+    expect(page.get_by_role("complementary", name="Step in-stock?/payment/authorise")).to_be_visible()
 
 
 def test_the_foot_says_what_watching_costs(open_page: OpenPage) -> None:

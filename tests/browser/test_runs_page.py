@@ -119,6 +119,19 @@ def test_newer_runs_wait_until_the_reader_lets_them_in(open_page: OpenPage, site
     expect(page.get_by_role("link", name="newer-1")).to_be_visible()
 
 
+def test_newer_runs_of_the_time_without_a_server_are_only_counted(open_page: OpenPage, site: Site) -> None:
+    page = open_page("runs?workflow=expense", expects="ERR_INTERNET_DISCONNECTED")
+    page.locator("tbody tr").first.wait_for()
+    expect(page.get_by_role("status").filter(has_text="live")).to_be_visible()
+    before = shown_ids(page)
+    page.context.set_offline(True)
+    page.evaluate("fetch('api/v1/me').catch(() => {})")
+    site.start("expense", "while-away", number="while-away", amount=1)
+    page.context.set_offline(False)
+    expect(page.get_by_role("button", name="1 newer run")).to_be_visible()
+    assert shown_ids(page) == before
+
+
 def test_a_row_changes_while_it_is_shown(open_page: OpenPage, site: Site) -> None:
     site.start("expense", "row-1", number="101", amount=1)
     wait_for_status(site, "row-1", "suspended")

@@ -111,7 +111,7 @@ def test_a_worker_that_starts_while_the_database_takes_no_writes_waits_for_it(
         for statement in (break_it, "SELECT pg_reload_conf()"):
             own.execute(statement)
         [worker] = workers.start(ledger.workflow(), wait=False)
-        wait_until(lambda: "waiting for the database" in worker.log or worker.process.poll() is not None, 30)
+        worker.wait_for_line("… waiting for the database: …")
         for statement in (repair, "SELECT pg_reload_conf()"):
             own.execute(statement)
     worker.wait_ready()

@@ -38,10 +38,10 @@ def test_a_frozen_workers_late_result_is_refused_and_its_successors_counts(
     assert accepted.results["only"]["nonce"] == ledger.lines(run_id, "only")[1].nonce
 
     frozen.thaw()
-    wait_until(lambda: "late result refused" in frozen.log)
+    frozen.wait_for_line(f"… run {run_id} step only attempt 1: late result refused, the step has moved on")
     assert rival.result(run_id) == accepted
     wait_until(lambda: any(entry.what == "late_result_refused" for entry in rival.history(run_id)))
-    wait_until(lambda: "continues under a new id" in frozen.log)
+    frozen.wait_for_line("… executor … was declared dead, since no heartbeat came; it continues under a new id")
     wait_until(lambda: len(_executors(rival) - before) == 1, what="the executor has a new id")
     assert_nothing_is_stuck(rival)
 

@@ -275,7 +275,8 @@ def test_wrong_breakers_are_refused_with_all_problems() -> None:
     assert "circuit_breaker.failures" in wrong(circuit_breaker=breaker("b", failures=0, window=-1))
     assert "circuit_breaker.on_open" in wrong(circuit_breaker=breaker("b", on_open="explode"))  # type: ignore[arg-type]
     assert 'on_open="fallback" needs a fallback' in wrong(circuit_breaker=breaker("b", on_open="fallback"))
-    assert "circuit_breaker" in wrong(circuit_breaker="openai")
+    assert 'option circuit_breaker: give breaker("openai", failures=5' in wrong(circuit_breaker="openai")
+    assert "option hooks: give hooks to the workflow" in wrong(hooks={"on_retry": ask})
 
 
 def test_a_step_of_a_flow_has_no_breaker(inline: Inline) -> None:

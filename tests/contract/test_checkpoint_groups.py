@@ -17,7 +17,7 @@ from rival_workers.engine.effects import Advance, OpenRow
 from rival_workers.engine.replay import CheckpointRef, CheckpointWrite
 from rival_workers.store.claim_records import Claim
 from rival_workers.store.group_commits import ALONE
-from rival_workers.store.postgres.checkpoint_groups import RecordCall, record_checkpoints
+from rival_workers.store.postgres.flow_groups import RecordCall, commit_flows
 from rival_workers.store.postgres.store import PostgresStore
 from rival_workers.store.sql_store import SqlStore
 from tests.contract.stage import Stage
@@ -63,7 +63,7 @@ def calls() -> list[RecordCall]:
 
 
 def test_checkpoints_of_several_flows_are_one_transaction(rows: Stage, store: PostgresStore) -> None:
-    recorded = record_checkpoints(store._groups, calls())
+    recorded = commit_flows(store._groups, calls())
     assert all(isinstance(one, float) for one in recorded)
     with store.database.transaction() as connection:
         transactions = "SELECT count(DISTINCT xmin::text) FROM rival_steps WHERE path LIKE 'a/%'"
@@ -73,7 +73,7 @@ def test_checkpoints_of_several_flows_are_one_transaction(rows: Stage, store: Po
 def test_they_leave_the_same_rows_as_one_after_the_other_on_the_portable_path(
     rows: Stage, store: PostgresStore
 ) -> None:
-    record_checkpoints(store._groups, calls())
+    commit_flows(store._groups, calls())
     together = contents(rows)
     with store.database.transaction() as connection:
         connection.execute(text("TRUNCATE rival_runs, rival_steps, rival_history"))
@@ -110,7 +110,7 @@ def test_one_that_does_not_fit_is_left_to_the_single_path(rows: Stage, store: Po
     with store.database.transaction() as connection:
         if what == "locked by an operator":
             connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended('r2', 726356))"))
-        first, second, third = record_checkpoints(store._groups, group)
+        first, second, third = commit_flows(store._groups, group)
     assert isinstance(first, float)
     assert isinstance(third, float)
     assert second is ALONE
@@ -118,18 +118,18 @@ def test_one_that_does_not_fit_is_left_to_the_single_path(rows: Stage, store: Po
 
 def test_a_value_that_cannot_be_stored_leaves_all_to_the_single_path(rows: Stage, store: PostgresStore) -> None:
     bad = call("r2", result=Json("{"))
-    assert record_checkpoints(store._groups, [call("r1"), bad]) == [ALONE, ALONE]
+    assert commit_flows(store._groups, [call("r1"), bad]) == [ALONE, ALONE]
     assert rows.count("rival_steps") == len(RUNS)
 
 
 def test_checkpoints_that_come_during_a_commit_are_recorded_together(rows: Stage, store: PostgresStore) -> None:
     groups: list[int] = []
 
-    def counted(some: Sequence[RecordCall]) -> Sequence[Any]:
+    def counted(some: Sequence[Any]) -> Sequence[Any]:
         groups.append(len(some))
         return make(some)
 
-    make, store._joined_checkpoints._make = store._record_together, counted
+    make, store._joined._make = store._commit_together, counted
     with ThreadPoolExecutor(3) as threads:
         with store.database.transaction() as connection:
             # It holds up the first commit.
@@ -138,6 +138,6 @@ def test_checkpoints_that_come_during_a_commit_are_recorded_together(rows: Stage
             until_blocked(store.database)
             for run_id in ("r2", "r3"):
                 recorded.append(threads.submit(store.record_checkpoint, call(run_id).claim, call(run_id).write))
-            wait_until(lambda: len(store._joined_checkpoints._waiting) == 2)
+            wait_until(lambda: len(store._joined._waiting) == 2)
         assert all(isinstance(one.result(20), float) for one in recorded)
     assert groups == [1, 2]

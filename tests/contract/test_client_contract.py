@@ -242,10 +242,30 @@ def test_a_conflict_in_run_many_refuses_all_of_it(world: World) -> None:
     assert len(world.inline.doorbell.messages) == 1
 
 
-@pytest.mark.parametrize("ids", [["a"], ["a", "b", "c"], ["a", "a"], []])
-def test_run_many_needs_one_distinct_id_per_input(world: World, ids: list[str]) -> None:
-    with pytest.raises(RivalError, match="one distinct run id per input"):
+@pytest.mark.parametrize(
+    ("ids", "problem"),
+    [
+        (["a"], "1 ids for 2 inputs: give one id for each input."),
+        (["a", "b", "c"], "3 ids for 2 inputs: give one id for each input."),
+        ([], "0 ids for 2 inputs: give one id for each input."),
+        (
+            ["a", "a"],
+            "'a' is the id of inputs[0] and of inputs[1]: give each input an id of its own, or give the input once.",
+        ),
+    ],
+)
+def test_run_many_needs_one_distinct_id_per_input(world: World, ids: list[str], problem: str) -> None:
+    with pytest.raises(InvalidArgument) as refused:
         world.api.run_many("anything", [1, 2], run_ids=ids)
+    assert str(refused.value) == f"Invalid argument run_ids: {problem}"
+    assert world.runs() == []
+
+
+def test_an_input_with_keys_that_are_the_same_in_json_starts_nothing(world: World) -> None:
+    with pytest.raises(
+        InvalidPayload, match=r"^the input of workflow 'anything' has an object with two keys that are b"
+    ):
+        world.api.run("anything", {1: "a", "1": "b"})
     assert world.runs() == []
 
 
@@ -611,6 +631,9 @@ def test_starts_share_a_run_in_the_producers_own_transaction_too(world: World, u
         assert world.api.run("anything", 2, **alone).run_id == first.run_id
         skipped = world.api.run("anything", 2, **alone, on_conflict="skip")
         assert (skipped.status, skipped.instead_of) == ("skipped", first.run_id)
+        queued = world.api.run("anything", 3, **alone, on_conflict="queue")
+        many = world.api.run_many("anything", [4, 5], **alone, on_conflict="queue")
+        assert [one.status for one in (queued, *many)] == ["queued"] * 3
         with pytest.raises(InvalidArgument, match="your own transaction"):
             world.api.run("anything", 2, **alone, on_conflict="cancel")
         joined.commit()
@@ -618,7 +641,7 @@ def test_starts_share_a_run_in_the_producers_own_transaction_too(world: World, u
         world.inline.drain()
         assert world.api.state(started[0].run_id).result == [0, 1]
         assert len(world.api.runs(labels={"by": name})) == 2
-        assert world.api.state(first.run_id).status == "completed"
+        assert {world.api.state(one.run_id).status for one in (first, queued, *many)} == {"completed"}
         world.api.settle(joined.connection.close())
 
 

@@ -19,7 +19,7 @@ from rival_workers.definition.define import define_workflow
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Advance, EndRun
 from rival_workers.store.claim_records import Claim
-from rival_workers.store.sql import compensations
+from rival_workers.store.sql import scopes
 from rival_workers.testing.clock import MOMENT
 from tests.contract.test_operators import settled
 from tests.support.inline import Clock, Inline
@@ -437,7 +437,7 @@ def test_a_workflow_whose_compensating_is_stopped_by_its_neighbours_failure_is_u
 
 
 def test_very_many_are_undone_bit_by_bit(make: Make, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compensations, "AT_ONCE", 2)
+    monkeypatch.setattr(scopes, "AT_ONCE", 2)
     inline = make()
     world.broken = {"last"}
     run_id = world.start(inline, *(world.step(f"s{n}") for n in range(6)), world.plain("last"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, SecretStr
 
-from rival_workers import StepError, branch, create_workflow, rate, step, wait_event_step
+from rival_workers import StepError, branch, create_workflow, for_each, rate, step, wait_event_step
 from rival_workers.dashboard.board import Cached
 from rival_workers.dashboard.ids import in_path
 from rival_workers.definition.define import define_workflow
@@ -258,6 +258,19 @@ def test_two_runs_are_compared_without_their_secrets(site: Site) -> None:
     assert changes["charge"] == "status"
     assert found["same_version"] is True
     assert site.ask("GET", "runs/left/diff/none").status_code == 404
+
+
+def test_items_that_were_not_read_are_not_called_missing(site: Site) -> None:
+    items = for_each("lines", items=lambda input: list(range(input["number"])), do=[step(lambda: 1, name="pack")])
+    site.inline.define("many", items)
+    run(site, "many", {"number": 21}, "left")
+    run(site, "many", {"number": 2}, "right")
+    found = site.get("runs/left/diff/right")
+    assert [(one["path"], one["left"] is None, one["right"] is None) for one in found["steps"]] == [
+        ("lines", False, False),
+        ("lines!items", False, False),
+    ]
+    assert found["folded"] == ["lines"]
 
 
 def test_dead_letters_are_listed_and_run_again(site: Site) -> None:

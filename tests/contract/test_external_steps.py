@@ -21,7 +21,7 @@ from rival_client.model.step_records import Step
 from rival_client.sql import external_steps
 from rival_client.sql.wake import wake_run
 from rival_workers import StepError, for_each, parallel, step
-from rival_workers.runtime.flow.signals import Killed
+from rival_workers.runtime.flow.stop_signals import Killed
 from rival_workers.store.claim_records import Claim
 from tests.support.inline import Clock, CollectingDoorbell, Inline
 

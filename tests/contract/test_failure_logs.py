@@ -101,6 +101,23 @@ def test_an_exception_that_asks_for_no_retry_says_so_when_there_were_attempts_le
     assert f"attempt 1 of 3 failed, not retried: {why}: ValueError" in logged(caplog)[0]
 
 
+@pytest.mark.parametrize(
+    ("options", "of_run", "why"),
+    [
+        ({"retry_budget": 0}, {}, "the run has used its retry_budget of 0"),
+        ({"base_delay": 30}, {"deadline": 20}, "the next attempt would begin in 30 s, but the deadline is over in"),
+    ],
+    ids=["budget", "deadline"],
+)
+def test_the_log_says_why_a_retry_that_is_due_is_not_made(
+    inline: Inline, caplog: pytest.LogCaptureFixture, options: Any, of_run: Any, why: str
+) -> None:
+    inline.define("w", step(boom, max_retries=2, **options))
+    inline.rival.run("w", None, "r", **of_run)
+    inline.drain()
+    assert f"attempt 1 of 3 failed, not retried: {why}" in logged(caplog)[0]
+
+
 def test_a_soft_failure_says_that_the_run_continues(inline: Inline, caplog: pytest.LogCaptureFixture) -> None:
     def soft() -> None:
         raise StepError("whatever", behavior="continue")

@@ -278,8 +278,8 @@ def test_a_step_of_a_flow_falls_back_to_a_value_or_is_skipped(inline: Inline, op
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        ({"fallback": retry_with(a=1)}, "option fallback: in a flow only value(…) can be one"),
-        ({"fallback": broken}, "option fallback: in a flow only value(…) can be one"),
+        ({"fallback": retry_with(a=1)}, "option fallback: in a flow only value(…) is possible"),
+        ({"fallback": broken}, "option fallback: in a flow only value(…) is possible"),
         ({"on_failure": "compensate"}, "is an option of the flow as a step"),
     ],
 )

@@ -19,15 +19,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from rival_client.db.database import Database
+from rival_client.db.limit_tables import gates
 from rival_client.db.locks import RUN_LOCK
 from rival_client.db.run_tables import runs, steps
 from rival_client.db.tables import metadata
 from rival_client.errors import NotPossible
 from rival_client.model.history_entries import REOPENINGS
-from rival_client.model.limits import LEVEL
+from rival_client.model.limits import LEVEL, TURN
 from rival_client.model.payload import Json
 from rival_client.model.starts import Start
 from rival_client.model.statuses import RUN_ACTIVE, RUN_TERMINAL, STEP_TERMINAL
@@ -39,7 +40,7 @@ from rival_client.sql import events as event_statements
 from rival_client.sql import runs as run_statements
 from rival_client.sql.run_inserts import insert_runs
 from rival_client.sql.runs import pause_run, resume_run
-from rival_workers import limit
+from rival_workers import limit, rate
 from rival_workers.dev.stack import Stack, create_database, drop_database
 from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import WaitFor
@@ -58,10 +59,11 @@ from rival_workers.store.claim_records import (
     WorkflowVersion,
 )
 from rival_workers.store.flow_records import ChildRun, EventWait, FlowClaim, FlowCommit, FlowPaused
+from rival_workers.store.group_commits import ALONE, BeginRun
 from rival_workers.store.operator_records import Order
 from rival_workers.store.postgres.statements import load_statements
 from rival_workers.store.postgres.store import FAST_PATHS, PostgresStore
-from rival_workers.store.sql.locks import BETWEEN, KEYS, TOPICS
+from rival_workers.store.sql.locks import BETWEEN, FAIR_GROUPS, KEYS, TOPICS
 from rival_workers.store.sql_store import SqlStore
 from tests.support.effort import examples
 
@@ -78,7 +80,8 @@ ERROR = {"type": "Boom", "message": "boom", "attempt": 1}
 
 
 #: The limits of steps, by the last letter of their path: `k` and `l` share a gate for each value of `x`, `m` and `n`
-#: have one each, `p` has two, and `q` and `r` are what only the portable path knows. `g`, `h` and `i` are never full.
+#: have one each, `p` has two, `q` is fair, and `r` is what only the portable path knows. `g`, `h` and `i` are never
+#: full.
 LIMITS = {
     "k": (limit("shared", 1, key="input.x"),),
     "l": (limit("shared", 1, key="input.x"),),
@@ -91,13 +94,16 @@ LIMITS = {
     "h": (limit("roomy", 3, key="run.id"),),
     "i": (limit(3, key="run.id"),),
 }
+#: The rates of steps: of `s` only the first one starts, `t` never waits.
+RATES = {"s": (rate("slow", 1, per=5 * DELAY),), "t": (rate("quick", 1000, per=0.001, key="input.x"),)}
 #: Most have one key; some have keys whose text is made by the portable path only.
 INPUTS = ['{"x":1}'] * 4 + ['{"x":"a b"}', "{}", '{"x":{"y":[1, 2]}}', '{"x":"\\u0001"}']
 
 
 def timed(path: str) -> StepConfig:
     """The options of the step `a` and of those with limits, wherever they are."""
-    return StepConfig(timeout=TIMEOUT if path.endswith("a") else None, concurrency_limit=LIMITS.get(path[-1], ()))
+    timeout, last = TIMEOUT if path.endswith("a") else None, path[-1]
+    return StepConfig(timeout=timeout, concurrency_limit=LIMITS.get(last, ()), rate_limit=RATES.get(last, ()))
 
 
 _A = StepNode(name="a", on_error=True)
@@ -111,12 +117,15 @@ PLANS = {
     "limited2": Plan(nodes=tuple(StepNode(name=name) for name in ("z", "m", "p", "q", "r", "k"))),
     "roomy": Plan(nodes=tuple(StepNode(name=name) for name in ("g", "h", "i", "z", "bg"))),
     "limited_one": Plan(nodes=(StepNode(name="k"),)),
+    "fair": Plan(nodes=(StepNode(name="q"),)),
+    "paced": Plan(nodes=tuple(StepNode(name=name) for name in ("s", "t"))),
     "limited_lanes": Plan(
         nodes=(ForEachNode(type="for_each", name="all", do=(StepNode(name="l"),), concurrency=2), _Z)
     ),
 }
 
 LIMITED_PLANS = ["limited", "limited", "limited2", "limited_one", "limited_one", "limited_lanes", "limited_lanes"]
+LIMITED_PLANS += ["fair", "fair", "paced", "paced"]
 PLAIN_PLANS = [*(name for name in PLANS if name not in (*LIMITED_PLANS, "roomy")), "flow", "lanes", "lanes"]
 
 
@@ -147,13 +156,15 @@ def rows_of(store: SqlStore) -> dict[str, list[dict[str, Any]]]:
                 rows = connection.execute(select(table).order_by(*table.primary_key.columns)).mappings()
                 numbered = table.name in ("rival_history", "rival_logs")
                 found[table.name] = [{k: v for k, v in row.items() if not (numbered and k == "id")} for row in rows]
-    found["rival_history"] = [row for row in found["rival_history"] if not _is_opening_of_limited(row)]
+    history = [row for row in found["rival_history"] if not _is_opening_of_limited(row)]
+    # The entries of runs that a group commits have no order among each other.
+    found["rival_history"] = sorted(history, key=lambda row: str(row["run_id"]))
     return found
 
 
 def _is_opening_of_limited(row: dict[str, Any]) -> bool:
     """A fast path claims the next step with the statement that opens it; the portable path opens it first."""
-    return row["what"] == "scheduled" and str(row["path"])[-1] in LIMITS
+    return row["what"] == "scheduled" and str(row["path"])[-1] in {*LIMITS, *RATES}
 
 
 def same(one: Any, other: Any) -> bool:
@@ -258,6 +269,31 @@ class Walk:
         if not isinstance(began, BeginResult):
             return began
         return replace(began, finished=self.going_on(store, began.finished, run.id, run.workflow, EXECUTOR))
+
+    def begin_together(self) -> None:
+        """All that are pending, in their order; on the portable path one after the other."""
+        with self.fast.database.transaction() as connection:
+            pending = connection.execute(select(runs).where(runs.c.status == "pending").order_by(runs.c.id)).all()
+        commits = [
+            BeginRun(
+                run.id,
+                run.token,
+                first(PLANS[run.workflow]).with_options(timed),
+                EXECUTOR,
+                WorkflowVersion(run.workflow, run.version),
+            )
+            for run in pending
+        ]
+        assert all(self.fast.can_group(commit) for commit in commits)
+        assert ALONE not in self.fast.commit_group(commits)
+        for run, commit in zip(pending, commits, strict=True):
+            self.begun(self.portable, commit.apply(self.portable), run, commit.of)
+
+    def let_time_pass(self) -> None:
+        """The gates of rates have been used earlier."""
+        for store in (self.fast, self.portable):
+            with store.database.transaction() as connection:
+                connection.execute(update(gates).values(next_start=gates.c.next_start - 5 * DELAY))
 
     def going_on(self, store: SqlStore, finished: FinishResult, run_id: str, workflow: str, by: str | None) -> Any:
         """The portable path claims the next step by itself, if that has limits, as a worker does."""
@@ -495,6 +531,10 @@ class Walk:
         self.event(self.random.choice(["t", "t", "of-flows"]), key, delivery)
 
     def event(self, topic: str, key: str | None, delivery: str) -> None:
+        event_id = self.insert_event(topic, key, delivery)
+        self.both(lambda s: s.deliver_event(event_id))
+
+    def insert_event(self, topic: str, key: str | None, delivery: str) -> str:
         number = self.number()
         event = event_statements.Event(f"event-{number:05}", topic, Json("[1]"), key, None, delivery, DELAY, 0)
 
@@ -503,7 +543,7 @@ class Walk:
                 event_inserts.insert_event(connection, event, GRACE)
 
         self.both(insert)
-        self.both(lambda s: s.deliver_event(event.id))
+        return event.id
 
 
 CALLS_BY_WEIGHT: dict[str, int] = {
@@ -627,6 +667,45 @@ def test_steps_that_follow_each_other_at_a_full_gate_leave_the_same_rows(
             assert len(walk.rows(steps.c.status == "waiting")) == max(0, left - 1)
 
 
+@pytest.mark.parametrize(("name", "alone"), [("fair", 4), ("paced", 6)])
+def test_runs_that_begin_at_a_full_gate_leave_the_same_rows_alone_and_together(
+    copies: tuple[PostgresStore, SqlStore], taken: Counter[str], name: str, alone: int
+) -> None:
+    """`alone`: so many begin, and wait; those that come then do so in one group."""
+    with new_walk(copies, taken, 0) as walk:
+        for number in range(alone):
+            walk.add_run(name, f'{{"x":{number % 2}}}')
+            run = walk.a_run(runs.c.status == "pending")
+            walk.begin(run, EXECUTOR, WorkflowVersion(run.workflow, run.version))
+            compare(*copies)
+        for number in (0, 0, 1, 0):
+            walk.add_run(name, f'{{"x":{number}}}')
+        walk.begin_together()
+        compare(*copies)
+        assert len(walk.rows(steps.c.status == "waiting")) == alone - 1 + 4
+
+
+def test_the_starts_of_a_rate_leave_the_same_rows(copies: tuple[PostgresStore, SqlStore], taken: Counter[str]) -> None:
+    """Called ones that come too early, and in time, until none waits."""
+    with new_walk(copies, taken, 0) as walk:
+        for _ in range(5):
+            walk.add_run("paced", "{}")
+        while (run := walk.a_run(runs.c.status == "pending")) is not None:
+            walk.begin(run, EXECUTOR, WorkflowVersion(run.workflow, run.version))
+        for left in (4, 3, 2, 1):
+            called = walk.rows(steps.c.status == "waiting")
+            assert len(called) == left
+            for is_time in (False, True):
+                if is_time:
+                    walk.let_time_pass()
+                for row in called:
+                    its_limits = limits_at("paced", row.path, timed(row.path))
+                    claim = Claim(row.run_id, row.path, row.execution_token)
+                    walk.both(lambda s, claim=claim, its=its_limits: s.claim_step(claim, TIMEOUT, EXECUTOR, limits=its))
+                    compare(*copies)
+        assert not walk.rows(steps.c.status == "waiting")
+
+
 def test_paths_that_random_sequences_come_to_rarely_leave_the_same_rows(
     copies: tuple[PostgresStore, SqlStore], taken: Counter[str]
 ) -> None:
@@ -699,14 +778,14 @@ def _count(patch: pytest.MonkeyPatch, store: PostgresStore, taken: Counter[str])
 
 def test_each_fast_path_was_taken(taken: Counter[str]) -> None:
     """Otherwise the sequences compare the portable path with itself."""
-    if taken.pop(ALL, 0) < CASES + 3:
+    if taken.pop(ALL, 0) < CASES + 6:
         pytest.skip("some sequences ran in another process")
     assert {path.statement.name.decode() for path in FAST_PATHS} <= {name for name, count in taken.items() if count}
 
 
 # -- the files --------------------------------------------------------------------------------------------
 
-GROUPS = ("groups.sql", "limit_groups.sql")
+GROUPS = ("groups.sql", "limit_groups.sql", "event_groups.sql", "flow_groups.sql")
 FILES = ("steps.sql", "flows.sql", "events.sql", "limits.sql", *GROUPS)
 STATEMENTS = {name: one.sql for file in FILES for name, one in load_statements(file).items()}
 #: The guard of each statement that changes a row: its verb, and the statuses that it takes of those in the table.
@@ -723,8 +802,12 @@ STEP_GUARDS = {
     "rival_commit_flow_receipt": ("suspend_step", r"flow\.status = ('\w+')", {"running"}),
     "rival_continue_flow": ("suspend_step", r"AND status = ('\w+')", {"running"}),
     "rival_continue_flow_and_claim": ("suspend_step", r"AND step\.status = ('\w+')", {"running"}),
+    "rival_continue_flows": ("suspend_step", r"\(step\.status = ('\w+')", {"running"}),
     "rival_deliver_event": ("wake_step", r"s\.status = ('\w+')", {"waiting"}),
+    "rival_deliver_events": ("wake_step", r"s\.status = ('\w+')", {"waiting"}),
+    "rival_deliver_events_to_flows": ("end_checkpoint", r"leaf\.status = ('\w+')", {"waiting"}),
     "rival_claim_step_limited": ("claim_step", r"step\.status IN \(([^)]*)\)", {"pending", "waiting_retry", "waiting"}),
+    "rival_claim_step_paced": ("claim_step", r"step\.status IN \(([^)]*)\)", {"pending", "waiting_retry", "waiting"}),
     "rival_claim_step_queued": ("queue_step", r"step\.status IN \(([^)]*)\)", {"pending", "waiting_retry"}),
     "rival_finish_step_limited": ("finish_step", r"step\.status = ('\w+')", {"running"}),
     "rival_finish_step_limited_and_complete": ("finish_step", r"step\.status = ('\w+')", {"running"}),
@@ -732,6 +815,7 @@ STEP_GUARDS = {
     "rival_finish_step_limited_and_take": ("finish_step", r"step\.status = ('\w+')", {"running"}),
     "rival_finish_steps": ("finish_step", r"step\.status = ('\w+')", {"running"}),
     "rival_finish_limited_steps": ("finish_step", r"step\.status = ('\w+')", {"running"}),
+    "rival_carry_limited_steps": ("finish_step", r"step\.status = ('\w+')", {"running"}),
     "rival_finish_lanes": ("finish_step", r"\(step\.status = ('\w+')", {"running"}),
     "rival_record_checkpoints": ("suspend_step", r"\(step\.status = ('\w+')", {"running"}),
 }
@@ -744,6 +828,7 @@ RUN_GUARDS = {
     "rival_finish_step_limited_and_take": ("end_run", r"done\.run_id AND status IN \(([^)]*)\)"),
     "rival_begin_runs": ("begin_run", r"AND \(run\.status = ('\w+')\)"),
     "rival_begin_limited_runs": ("begin_run", r"AND \(run\.status = ('\w+')\)"),
+    "rival_begin_queued_runs": ("begin_run", r"AND \(run\.status = ('\w+')\)"),
     "rival_finish_limited_steps": ("end_run", r"fit\.run_id AND \(run\.status IN \(([^)]*)\)"),
     "rival_finish_steps": ("end_run", r"done\.run_id AND \(run\.status IN \(([^)]*)\)"),
 }
@@ -764,6 +849,10 @@ def test_the_guard_of_a_step_is_that_of_the_transition_table(statement: str) -> 
     assert guarded(statement, pattern) == statuses
     assert statuses <= step_sources(verb)
     assert re.search(r"token = (\$\d|wait\.token|given\.token)", STATEMENTS[statement])
+
+
+def test_a_flow_that_gets_an_event_has_the_guard_of_a_step_that_is_woken() -> None:
+    assert guarded("rival_deliver_events_to_flows", r"flow\.status = ('\w+')") == step_sources("wake_step")
 
 
 def test_what_takes_a_slot_over_has_the_guard_of_a_claim() -> None:
@@ -788,11 +877,17 @@ def test_lists_and_numbers_in_the_files_are_those_of_the_code() -> None:
             assert tuple(re.findall(r"\w+", statuses)) == STEP_TERMINAL, name
         assert {*re.findall(r"hashtextextended\([^,]*, (\d+)\)", sql)} <= {str(RUN_LOCK)}, name
         assert {*re.findall(r"(\d\.\d+)", sql)} <= {str(EARLY)}, name
-    assert f"({TOPICS}, hashtext(topic))" in STATEMENTS["rival_lock_event"]
-    assert f"({KEYS}, hashtext(topic || E'\\x{ord(BETWEEN):02x}' || key))" in STATEMENTS["rival_lock_event"]
+    for name in ("rival_lock_event", "rival_lock_events"):
+        assert f"({TOPICS}, hashtext(topic))" in STATEMENTS[name]
+        assert f"({KEYS}, hashtext(topic || E'\\x{ord(BETWEEN):02x}' || key))" in STATEMENTS[name]
     assert f"{LEVEL:.0f} * held.level" in STATEMENTS["rival_claim_step_queued"]
-    assert f"{LEVEL:.0f} * coalesce(priority, 0)" in STATEMENTS["rival_begin_run_queued"]
-    for name in ("rival_continue_flow", "rival_continue_flow_and_claim"):
+    for name in ("rival_begin_run_queued", "rival_begin_queued_runs"):
+        assert f"{LEVEL:.0f} * coalesce(priority, 0)" in STATEMENTS[name]
+    for name in ("rival_claim_step_queued", "rival_begin_run_queued", "rival_begin_queued_runs"):
+        assert f"max(waiting.base) + {TURN:.0f}" in STATEMENTS[name]
+    for name in ("rival_lock_fair_group", "rival_lock_fair_groups"):
+        assert f"pg_advisory_xact_lock({FAIR_GROUPS}, " in STATEMENTS[name]
+    for name in ("rival_continue_flow", "rival_continue_flow_and_claim", "rival_continue_flows"):
         kept = re.search(r"what NOT IN \(([^)]*)\)", STATEMENTS[name])
         assert kept
         assert tuple(re.findall(r"\w+", kept[1])) == REOPENINGS

@@ -136,7 +136,7 @@ SHAPES = {
     "text": ("calls[0]", lambda ctx: ctx.first("one")),
     "a tuple without a function": ("calls[0]", lambda ctx: ctx.first((1, one))),
     "ctx": ("calls[0]", lambda ctx: ctx.gather(ctx)),
-    "what cannot be begun": ("calls[0]", lambda ctx: ctx.gather((ctx.now,))),
+    "what cannot be started": ("calls[0]", lambda ctx: ctx.gather((ctx.now,))),
     "too few arguments": ("calls[0]", lambda ctx: ctx.gather((ctx.call,))),
     "too many arguments": ("calls[0]", lambda ctx: ctx.gather((ctx.sleep, 1, 2, 3))),
     "nothing": ("calls", lambda ctx: ctx.first()),

@@ -24,8 +24,18 @@ from rival_workers.engine.effects import Advance, OpenRow
 from rival_workers.engine.interpreter import advance, first
 from rival_workers.engine.nodes import ForEachNode, StepNode
 from rival_workers.engine.plan import Plan
-from rival_workers.store.claim_records import BeginResult, Claim, Expired, FinishResult, NotYet, WorkflowVersion
-from rival_workers.store.group_commits import ALONE, BeginRun, Commit, FinishStep
+from rival_workers.store.claim_records import (
+    BeginResult,
+    Claim,
+    ClaimBy,
+    Expired,
+    FinishResult,
+    NotYet,
+    WorkflowVersion,
+)
+from rival_workers.store.flow_records import FlowClaim
+from rival_workers.store.group_commits import ALONE, BeginRun, Commit, DeliverEvent, FinishStep
+from rival_workers.store.postgres.flow_groups import ContinueCall, commit_flows
 from rival_workers.store.postgres.store import PostgresStore
 from rival_workers.store.sql_store import SqlStore
 from tests.contract import test_fast_paths as fast_paths
@@ -408,7 +418,7 @@ class GroupWalk(fast_paths.Walk):
     def commit(self, commits: Sequence[Commit]) -> None:
         if not commits:
             return
-        ordered = sorted(commits, key=lambda one: (one.run_id, "") if isinstance(one, BeginRun) else one.claim.where)
+        ordered = sorted(commits, key=_place_of)
         # What a group cannot make comes after it, on both copies.
         ordered.sort(key=lambda one: (not self.fast.can_group(one), isinstance(one, FinishStep)))
 
@@ -424,7 +434,7 @@ class GroupWalk(fast_paths.Walk):
         """What was not made with the others is made alone, and claims a next step with limits by itself."""
         answer = commit.apply(store) if answer is ALONE else answer
         finished = answer.finished if isinstance(answer, BeginResult) else answer
-        if not isinstance(finished, FinishResult):
+        if not isinstance(finished, FinishResult) or isinstance(commit, DeliverEvent):
             return answer
         run_id = commit.run_id if isinstance(commit, BeginRun) else commit.claim.run_id
         workflow = self.a_run(runs.c.id == run_id).workflow
@@ -465,6 +475,34 @@ class GroupWalk(fast_paths.Walk):
         follows = advance(self.plan_of(row), row.path, end, row.kind).with_options(fast_paths.timed)
         return FinishStep(self.claim_of(row), end, follows, self.executor())
 
+    def continue_flow(self) -> None:
+        if found := self.flow():
+            claim, state = found[0], self.state()
+            by = FlowClaim(fast_paths.EXECUTOR, self.random.choice([None, fast_paths.TIMEOUT]))
+            call = ContinueCall(claim, Json("[3]"), state, fast_paths.GRACE, by, self.fast._queues)
+
+            def made(store: SqlStore) -> Any:
+                [done] = commit_flows(store._groups, [call]) if isinstance(store, PostgresStore) else [ALONE]
+                self.grouped += done is not ALONE
+                return store.continue_flow(claim, Json("[3]"), state, by) if done is ALONE else done
+
+            self.both(made)
+
+    def send_event(self) -> None:
+        """Two events at once; the first wakes a run that waits. It is not claimed: one of the stores cannot."""
+        if self.a_step(steps.c.status == "waiting", steps.c.kind == "wait") is None and self.random.random() < 0.9:
+            return
+        key, by = self.random.choice(["k"] * 5 + [None]), ClaimBy(fast_paths.EXECUTOR, ())
+        delivery = self.random.choice(["one"] * 4 + ["all"])
+        made = [self.insert_event("t", key, delivery) for _ in range(2)]
+        self.commit([DeliverEvent(event_id, by) for event_id in made])
+
+
+def _place_of(commit: Commit) -> tuple[str, str]:
+    if isinstance(commit, DeliverEvent):
+        return "", commit.event_id
+    return (commit.run_id, "") if isinstance(commit, BeginRun) else commit.claim.where
+
 
 copies = fast_paths.copies
 
@@ -490,11 +528,13 @@ def test_a_group_leaves_the_same_rows_as_its_commits_one_by_one(
             connection.exec_driver_sql("; ".join(f"DELETE FROM {name}" for name in tables))
     monkeypatch.setattr(fast_paths, "rows_of", by_run)
     # Most runs have plain steps, which groups take.
-    plans = [*["steps"] * 12, *["lanes"] * 6, *["roomy"] * 16, *fast_paths.PLAIN_PLANS]
+    plans = [*["steps"] * 12, *["wait"] * 4, *["lanes"] * 6, *["roomy"] * 16, *fast_paths.PLAIN_PLANS]
     walk = GroupWalk(grouped, alone, random.Random(seed), plans)
     for _ in range(8):
         walk.add_run()
-    weights = Counter(fast_paths.CALLS_BY_WEIGHT) + Counter(add_run=20, begin_run=30, finish_step=50)
+    weights = Counter(fast_paths.CALLS_BY_WEIGHT) + Counter(
+        add_run=20, begin_run=30, finish_step=50, send_event=20, continue_flow=5
+    )
     while walk.calls < fast_paths.CALLS:
         [name] = walk.random.choices([*weights], [*weights.values()])
         getattr(walk, name)()

@@ -142,7 +142,7 @@ def test_a_heartbeat_raises_when_the_run_has_continued_without_the_step(inline: 
 
     assert ran(inline, work).status == "cancelled"
     assert errors == [
-        "step 'work' of run 'r' has gone on without this attempt: it was cancelled, has timed out, or was taken over"
+        "step 'work' of run 'r' has continued without this attempt: it was cancelled, has timed out, or was taken over"
     ]
 
 

@@ -10,6 +10,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,6 +55,7 @@ from rival_workers.dashboard.sessions import Sessions
 from rival_workers.dev.stack import Stack, create_database, drop_database
 from rival_workers.store.call_records import KeyClaim
 from rival_workers.store.claim_records import Claim
+from rival_workers.store.postgres import statements as postgres_statements
 from rival_workers.store.postgres.statements import load_statements
 from rival_workers.store.sql_store import SqlStore
 from rival_workers.store.sweep_records import SweepOptions
@@ -156,9 +158,10 @@ def full_scans(plan: Any) -> list[str]:
 BIG = {"rival_runs", "rival_steps", "rival_labels", "rival_idempotency_keys", "rival_tickets"}
 
 
-IN_FILES = [
-    one for file in ("steps.sql", "flows.sql", "events.sql", "limits.sql") for one in load_statements(file).values()
-]
+#: All files, so that no statement of a new one is left out.
+SQL_FILES = sorted(path.name for path in Path(postgres_statements.__file__).parent.glob("*.sql"))
+FOR_GROUPS = [file for file in SQL_FILES if file.endswith("groups.sql")]
+IN_FILES = [one for file in SQL_FILES if file not in FOR_GROUPS for one in load_statements(file).values()]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +183,12 @@ def indexes(plan: Any) -> set[str]:
     return found | indexes([plan[key] for key in ("Plan",) if key in plan] + plan.get("Plans", []))
 
 
-IN_GROUPS = load_statements("groups.sql")
+IN_GROUPS = {name: one for file in FOR_GROUPS for name, one in load_statements(file).items()}
+#: Runs and steps are found by their ids, children by their parent, events and waits by their id or by topic and key.
+BY_KEY = {
+    *("rival_runs_pkey", "rival_steps_pkey", "rival_runs_parent"),
+    *("rival_events_pkey", "rival_events_by_key", "rival_waits_pkey", "rival_waits_topic"),
+}
 
 
 @pytest.mark.parametrize("name", sorted(IN_GROUPS.keys() - {"rival_group_settings"}))
@@ -191,7 +199,8 @@ def test_a_statement_for_a_group_finds_each_row_by_its_primary_key(crowded: Stag
         cursor.execute(IN_GROUPS["rival_group_settings"].sql.replace("false", "true"))  # for this transaction only
         plan = generic_plan(cursor, IN_GROUPS[name].sql)
     assert not set(full_scans(plan)) & BIG, json.dumps(plan, indent=1)
-    assert indexes(plan) <= {"rival_runs_pkey", "rival_steps_pkey"}, json.dumps(plan, indent=1)
+    tables = ("rival_runs", "rival_steps", "rival_events", "rival_waits")
+    assert {name for name in indexes(plan) if name.startswith(tables)} <= BY_KEY, json.dumps(plan, indent=1)
     assert not {"Hash Join", "Merge Join"} & set(re.findall(r'"Node Type": "([^"]*)"', json.dumps(plan)))
 
 

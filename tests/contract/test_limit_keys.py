@@ -215,6 +215,41 @@ def test_groups_take_turns(slots: Slots) -> None:
     assert order == ["big0", "small0", "big1", "small1", "big2", "big3", "big4"]
 
 
+def served(slots: Slots) -> str:
+    """Ends the step that runs, and starts the one that follows it."""
+    [run_id] = slots.granted
+    slots.claim(run_id)
+    slots.finish(run_id)
+    return run_id
+
+
+def test_a_group_that_comes_later_joins_the_turn_that_is_being_served(slots: Slots) -> None:
+    slots.inline.define("w", step(work, concurrency_limit=limit("fair", 1, fair="input.tenant")))
+    slots.hold("running")
+    for n in range(7):
+        begin(slots, f"early{n}", {"tenant": "early"})
+    slots.finish("running")
+    assert [served(slots) for _ in range(3)] == ["early0", "early1", "early2"]
+    for n in range(3):
+        begin(slots, f"late{n}", {"tenant": "late"})
+    assert [served(slots) for _ in range(7)] == ["early3", "early4", "late0", "early5", "late1", "early6", "late2"]
+
+
+def test_a_group_that_sends_one_step_after_the_other_has_one_in_each_turn(slots: Slots) -> None:
+    slots.inline.define("w", step(work, concurrency_limit=limit("fair", 1, fair="input.tenant")))
+    slots.hold("running")
+    for n in range(5):
+        for tenant in "abc":
+            begin(slots, f"{tenant}{n}", {"tenant": tenant})
+    slots.finish("running")
+    assert [served(slots) for _ in range(3)] == ["a0", "b0", "c0"]
+    order = []
+    for n in range(3):
+        begin(slots, f"single{n}", {"tenant": "single"})
+        order += [served(slots) for _ in range(4)]
+    assert order == ["a1", "b1", "c1", "single0", "a2", "b2", "c2", "single1", "a3", "b3", "c3", "single2"]
+
+
 # -- rates --------------------------------------------------------------------------------------------------
 
 

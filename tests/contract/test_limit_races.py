@@ -8,12 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
+from rival_client.db.limit_tables import gates
 from rival_client.model.payload import Json
-from rival_workers import limit, step
+from rival_workers import limit, rate, step
 from rival_workers.engine import interpreter
 from rival_workers.engine.decisions import End
-from rival_workers.store.claim_records import Claim, Claimed, Queued
+from rival_workers.store.claim_records import Claim, Claimed, NotYet, Queued
 from tests.contract.stage import ERROR
 from tests.support.inline import Inline
 from tests.support.limits import OtherTransaction, Slots, assert_gates_are_consistent
@@ -130,6 +132,94 @@ def test_two_finishes_hand_their_slots_to_different_steps_without_waiting(
     other.finish("a")
     assert [one.run_id for one in slots.finish("b").grants] == ["d"]
     other.commit()
+    assert (sorted(slots.granted), slots.used) == (["c", "d"], {"x": 2})
+
+
+# -- groups and rates ---------------------------------------------------------------------------------------
+
+
+def test_an_arrival_of_a_group_waits_for_another_one_of_it_and_comes_a_turn_later(
+    slots: Slots, other: OtherTransaction, pool: ThreadPoolExecutor
+) -> None:
+    slots.inline.define("w", step(work, concurrency_limit=limit("x", 1, fair="input.k")))
+    slots.hold("a", input={"k": "a"})
+    for name, group in (("b", "one"), ("c", "one"), ("d", "two")):
+        slots.start(name, {"k": group})
+    other.enter("b")
+    queued = pool.submit(slots.claim, "c")
+    until_blocked(slots.database)
+    # What is of another group does not wait for them.
+    assert isinstance(slots.claim("d"), Queued)
+    other.commit()
+    assert isinstance(queued.result(10), Queued)
+    assert slots.waiting == ["b", "d", "c"]
+
+
+def paced(slots: Slots) -> None:
+    """`a` has started, `b` and `c` are called, and all of them have had their time."""
+    slots.inline.define("w", step(work, rate_limit=rate("x", 1, per=60)))
+    slots.hold("a", "b", "c")
+    assert slots.granted == ["b", "c"]
+
+
+def let_time_pass(slots: Slots) -> None:
+    with slots.database.transaction() as connection:
+        connection.execute(update(gates).values(next_start=gates.c.next_start - 60))
+
+
+def test_a_start_that_waits_for_an_arrival_calls_it(
+    slots: Slots, other: OtherTransaction, pool: ThreadPoolExecutor
+) -> None:
+    paced(slots)
+    slots.start("d")
+    let_time_pass(slots)
+    other.enter("d")
+    started = pool.submit(slots.claim, "b")
+    until_blocked(slots.database)
+    other.commit()
+    assert isinstance(started.result(10), Claimed)
+    assert (sorted(slots.granted), slots.used) == (["c", "d"], {"x": 2})
+    assert [one.run_id for one in slots.inline.doorbell.take()][-1] == "d"
+
+
+def test_of_two_starts_at_the_same_time_one_comes_too_early(
+    slots: Slots, other: OtherTransaction, pool: ThreadPoolExecutor
+) -> None:
+    paced(slots)
+    let_time_pass(slots)
+    other.claim("b")
+    second = pool.submit(slots.claim, "c")
+    until_blocked(slots.database)
+    other.commit()
+    answer = second.result(10)
+    assert isinstance(answer, NotYet)
+    assert 55 < answer.seconds <= 60
+    assert (slots.granted, slots.used) == (["c"], {"x": 1})
+
+
+def test_an_arrival_that_waits_for_the_last_called_start_is_called_itself(
+    slots: Slots, other: OtherTransaction, pool: ThreadPoolExecutor
+) -> None:
+    """The gate was full when the arrival came, and has room when it has locked it."""
+    paced(slots)
+    slots.start("d")
+    let_time_pass(slots)
+    other.claim("b")
+    arrival = pool.submit(slots.claim, "d")
+    until_blocked(slots.database)
+    other.commit()
+    assert isinstance(arrival.result(10), Queued)
+    assert (sorted(slots.granted), slots.waiting, slots.used) == (["c", "d"], [], {"x": 2})
+
+
+def test_a_start_that_is_rolled_back_is_not_counted(slots: Slots, other: OtherTransaction) -> None:
+    paced(slots)
+    slots.hold("d")
+    let_time_pass(slots)
+    other.claim("b")
+    other.rollback()
+    assert (slots.granted, slots.waiting, slots.used) == (["b", "c"], ["d"], {"x": 2})
+    assert isinstance(slots.claim("b"), Claimed)
     assert (sorted(slots.granted), slots.used) == (["c", "d"], {"x": 2})
 
 

@@ -18,17 +18,20 @@ from rival_client.db.database_urls import libpq_url
 from rival_client.db.prepared_statement import Statement
 from rival_client.model.payload import Json
 from rival_client.model.step_config import StepConfig
-from rival_workers import limit
+from rival_workers import limit, rate
 from rival_workers.dev.stack import Stack, create_database, drop_database
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Advance, EndRun, OpenRow
 from rival_workers.store.claim_records import Claim, Claimed, Queued
 from rival_workers.store.group_commits import BeginRun, Commit, FinishStep
 from rival_workers.store.postgres.groups import GROUP_SETTINGS, _parts
+from rival_workers.store.postgres.limited_groups import Contention
 from rival_workers.store.postgres.store import PostgresStore
 
 WAITING = 100_000
 QUEUE = limit("queue", 1, key="input.key")
+FAIR = limit("queue", 1, key="input.key", fair="input.key")
+PACE = rate("queue", 1000, per=1, key="input.key")
 CROWD = f"generate_series(1, {WAITING}) n"
 FILL = (
     "INSERT INTO rival_limits (name, max, shards, updated_at) VALUES ('queue', 1, 1, now())",
@@ -38,9 +41,9 @@ FILL = (
         SELECT 'r' || n, 'queue', 'v', 'suspended', 1, '{{"key": "k"}}', now(), now() FROM {CROWD}""",
     f"""INSERT INTO rival_steps (run_id, path, kind, status, execution_token, timeout_token, created_at)
         SELECT 'r' || n, 'work', 'step', 'waiting', 1, 0, now() FROM {CROWD}""",
-    f"""INSERT INTO rival_tickets (run_id, path, token, gate, base, rank, workflow, version, granted_at, slot, ring_at,
-                                   created_at)
-        SELECT 'r' || n, 'work', 1, gate.id, n, n, 'queue', 'v', CASE n WHEN 1 THEN now() END,
+    f"""INSERT INTO rival_tickets (run_id, path, token, gate, base, rank, fair_group, workflow, version, granted_at,
+                                   slot, ring_at, created_at)
+        SELECT 'r' || n, 'work', 1, gate.id, n, n, 'k', 'queue', 'v', CASE n WHEN 1 THEN now() END,
                CASE n WHEN 1 THEN gate.id END, CASE n WHEN 1 THEN now() END, now()
         FROM {CROWD}, rival_gates gate WHERE gate.name = 'queue' AND gate.key = 'k'""",
     """INSERT INTO rival_runs (id, workflow, version, status, token, input, created_at, started_at)
@@ -75,6 +78,10 @@ class Explaining:
         self.connection = psycopg.connect(libpq_url(store.database.url))
         self.plans: list[Any] = []
 
+    def fetch_in_turn(self, first: Statement, second: Statement, values: Any) -> tuple[str | None, ...] | None:
+        self.fetch(first, values)
+        return self.fetch(second, values)
+
     def fetch(self, statement: Statement, values: Any) -> tuple[str | None, ...] | None:
         name, cursor = statement.name.decode(), self.connection.cursor()
         cursor.execute("SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off")
@@ -92,6 +99,17 @@ class Explaining:
         row = cursor.fetchone()
         cursor.execute(f"DEALLOCATE {name}".encode())
         return None if row is None else tuple(None if one is None else _text(one) for one in row)
+
+    def watch(self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(store._prepared, "fetch", self.fetch)
+        monkeypatch.setattr(store._prepared, "fetch_in_turn", self.fetch_in_turn)
+
+    def assert_few_rows(self) -> None:
+        assert self.plans
+        for plan in self.plans:
+            assert rows_read(plan, {"rival_tickets"}) <= 8, json.dumps(plan, indent=1)
+            assert rows_read(plan, {"rival_gates"}) <= 8, json.dumps(plan, indent=1)
+            assert rows_read(plan, {"rival_steps", "rival_runs"}) <= 12, json.dumps(plan, indent=1)
 
 
 def _text(value: Any) -> str:
@@ -125,6 +143,7 @@ def finish(store: PostgresStore, advance: Advance, claim_for: str | None = None)
 
 CALLS: dict[str, Callable[[PostgresStore], Any]] = {
     "an arrival": lambda s: s.claim_step(Claim("late", "work", 0), None, "e1", limits=[QUEUE]),
+    "an arrival of a group": lambda s: s.claim_step(Claim("late", "work", 0), None, "e1", limits=[FAIR]),
     "a start": lambda s: s.begin_run(
         "new", 0, Advance((OpenRow("work", "step"),)).with_options(limited), claim_for="e1"
     ),
@@ -139,20 +158,32 @@ def test_a_queue_of_100000_costs_a_statement_a_few_rows(
     crowded: PostgresStore, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     explaining = Explaining(crowded)
-    monkeypatch.setattr(crowded._prepared, "fetch", explaining.fetch)
+    explaining.watch(crowded, monkeypatch)
     try:
         result = CALLS[call](crowded)
     finally:
         explaining.connection.close()
-    assert explaining.plans
-    for plan in explaining.plans:
-        assert rows_read(plan, {"rival_tickets"}) <= 8, json.dumps(plan, indent=1)
-        assert rows_read(plan, {"rival_gates"}) <= 8, json.dumps(plan, indent=1)
-        assert rows_read(plan, {"rival_steps", "rival_runs"}) <= 12, json.dumps(plan, indent=1)
-    if call == "an arrival":
+    explaining.assert_few_rows()
+    if call.startswith("an arrival"):
         assert isinstance(result, Queued)
     if call.startswith("a finish"):
         assert [one.run_id for one in result.grants] == ["r2"]
+
+
+def test_a_queue_of_100000_costs_the_start_of_a_rate_a_few_rows(
+    crowded: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explaining, called = Explaining(crowded), list[str]()
+    explaining.connection.execute("UPDATE rival_gates SET gap = 0.001, slack = 0.05 WHERE key = 'k'")
+    explaining.watch(crowded, monkeypatch)
+    monkeypatch.setattr(crowded, "on_grants", lambda grants: called.extend(one.run_id for one in grants))
+    try:
+        started = crowded.claim_step(Claim("r1", "work", 1), None, "e1", limits=[PACE])
+    finally:
+        explaining.connection.close()
+    explaining.assert_few_rows()
+    assert isinstance(started, Claimed)
+    assert called == ["r2"]
 
 
 GROUPED = limit("queue", 3, key="input.key")
@@ -162,9 +193,15 @@ def of_group(path: str) -> StepConfig:
     return StepConfig(concurrency_limit=(GROUPED,))
 
 
-def in_a_group(connection: psycopg.Connection[Any], commits: Sequence[Commit]) -> tuple[Any, int]:
-    """The plan of the group's statement, and how many commits it makes. All of it is rolled back."""
-    [part] = [part for part in _parts(commits, range(len(commits))) if part.numbers]
+def fair_group(path: str) -> StepConfig:
+    return StepConfig(concurrency_limit=(FAIR,))
+
+
+def in_a_group(
+    connection: psycopg.Connection[Any], commits: Sequence[Commit], queued: Sequence[int] = ()
+) -> tuple[Any, int]:
+    """The plan of the group's last statement, and how many commits it makes. All of it is rolled back."""
+    *_, part = [part for part in _parts(commits, range(len(commits)), Contention(), queued) if part.numbers]
     statement, columns = part.call(commits, "e1")
     cursor = connection.cursor()
     cursor.execute(GROUP_SETTINGS.encode())
@@ -199,24 +236,28 @@ def test_a_queue_of_100000_costs_a_group_a_few_rows(crowded: PostgresStore) -> N
         for after, run in ((goes_on, "runs"), (ends.with_options(of_group), "runs"), (goes_on, "waited")):
             commits = [FinishStep(Claim(f"{run}{n}", "work", 1), done, after, "e1") for n in (1, 2)]
             plans.append(in_a_group(connection, commits))
+        arrivals = Advance((OpenRow("work", "step"),)).with_options(fair_group)
+        queued = [BeginRun(f"queued{n}", 0, arrivals, "e1") for n in (1, 2)]
+        plans.append(in_a_group(connection, queued, [0, 1]))
         connection.execute("DELETE FROM rival_steps WHERE run_id LIKE 'runs%' OR run_id LIKE 'waited%'")
-        connection.execute("DELETE FROM rival_runs WHERE id ~ '^(begins|runs|waited)'")
+        connection.execute("DELETE FROM rival_runs WHERE id ~ '^(begins|runs|waited|queued)'")
         connection.execute("UPDATE rival_gates SET used = 0 WHERE key IN ('k11', 'k12')")
         connection.commit()
-    assert [made for _, made in plans] == [2, 2, 2, 0]
+    assert [made for _, made in plans] == [2, 2, 2, 0, 2]
     for plan, _ in plans:
         for tables, most in (({"rival_tickets"}, 4), ({"rival_gates"}, 14), ({"rival_steps", "rival_runs"}, 14)):
             assert rows_read(plan, tables) <= most, json.dumps(plan, indent=1)
 
 
-#: Two runs that begin, two whose steps run at gates of their own, and two at the gate with the queue.
+#: Two runs that begin, two that begin where all wait, two whose steps run at gates of their own, and two at the gate
+#: with the queue.
 GROUPED_ROWS = (
     """INSERT INTO rival_runs (id, workflow, version, status, token, input, created_at, started_at)
-       SELECT kind || n, 'queue', 'v', CASE kind WHEN 'begins' THEN 'pending' ELSE 'running' END,
-              (kind <> 'begins')::int,
-              json_build_object('key', CASE kind WHEN 'waited' THEN 'k' WHEN 'runs' THEN 'k1' || n ELSE 'k' || n END),
-              now(), CASE WHEN kind <> 'begins' THEN now() END
-       FROM generate_series(1, 2) n, unnest('{begins,runs,waited}'::text[]) kind""",
+       SELECT kind || n, 'queue', 'v', CASE WHEN begins THEN 'pending' ELSE 'running' END, (NOT begins)::int,
+              json_build_object('key', CASE kind WHEN 'begins' THEN 'k' || n WHEN 'runs' THEN 'k1' || n ELSE 'k' END),
+              now(), CASE WHEN NOT begins THEN now() END
+       FROM generate_series(1, 2) n, unnest('{begins,queued,runs,waited}'::text[]) kind,
+            LATERAL (SELECT kind IN ('begins', 'queued') AS begins) AS its""",
     """INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, executor_id,
                                 created_at, started_at, slots)
        SELECT run.id, 'work', 'step', 'running', 1, 1, 1, 'e1', now(), now(), ARRAY[gate.id]

@@ -21,7 +21,7 @@ from rival_client.db.database_urls import libpq_url
 from rival_client.db.run_tables import runs, steps
 from rival_client.errors import RivalError
 from rival_client.model.payload import Json
-from rival_workers import flow, limit, step
+from rival_workers import flow, limit, rate, step
 from rival_workers.engine.decisions import Retry
 from rival_workers.store.claim_records import Claim, Claimed, Queued
 from rival_workers.store.group_commits import ALONE, Commit
@@ -108,6 +108,10 @@ class Load:
         for name in names:
             self.slots.inline.rival.run("w", {"k": self.random.randrange(5)}, run_id=name)
         self.commit([self.slots.beginning(name) for name in names])
+        for name in names:
+            # Suppressed: it runs, or waits, already.
+            with suppress(AssertionError):
+                self.slots.claim(name)
 
     def commit(self, commits: Sequence[Commit]) -> None:
         """As a worker does: together, and alone what does not fit."""
@@ -163,15 +167,18 @@ class Load:
         [limit("wide", 20)],
         [limit("two", 2), limit("each", 1, key="input.k")],
         [limit("flows", 3)],
+        [limit("fair", 3, fair="input.k")],
+        [rate("paced", 20, per=0.1, key="input.k")],
     ],
-    ids=["one", "few", "sharded", "several", "flow"],
+    ids=["one", "few", "sharded", "several", "flow", "fair", "rate"],
 )
 @pytest.mark.parametrize("changes", [False, True], ids=["fixed", "changing"])
 def test_random_load_never_exceeds_a_limit_and_loses_nothing(slots: Slots, limits: Any, changes: bool) -> None:
     changed = [one.name for one in limits] if changes else []
     is_flow = limits[0].name == "flows"
     function = flow("work", register=False)(lambda ctx: ctx.run.run_id) if is_flow else work
-    slots.inline.define("w", step(function, concurrency_limit=limits, max_attempts=1000))
+    kind = "rate_limit" if limits[0].is_rate else "concurrency_limit"
+    slots.inline.define("w", step(function, max_attempts=1000, **{kind: limits}))
     for n in range(RUNS):
         slots.start(f"r{n}", {"k": n % 5})
     before = deadlocks(slots)

@@ -12,6 +12,7 @@ from sqlalchemy import text
 from rival_workers import limit, step
 from rival_workers.store.claim_records import BeginResult, Claim
 from rival_workers.store.group_commits import ALONE, BeginRun, Commit, FinishStep
+from rival_workers.store.sql.locks import FAIR_GROUPS
 from tests.support.inline import Inline
 from tests.support.limits import OtherTransaction, Slots, assert_gates_are_consistent
 
@@ -109,8 +110,90 @@ def test_as_many_start_as_there_are_slots(slots: Slots) -> None:
         commit.apply(slots.store)
         slots.claim(commit.run_id, "one")
     assert (slots.waiting, slots.used) == (["c", "d"], {"x": 2})
-    # The next one that begins waits, too, which one commit does: no group tries it.
-    assert not slots.store.can_group(begin(slots, "e"))
+
+
+def full(slots: Slots, *limits: Any) -> None:
+    """Two runs have the slots, and it is known that the next one has to wait."""
+    define(slots, *limits)
+    started(slots, "a", "b")
+    first = begin(slots, "c")
+    first.apply(slots.store)
+    slots.claim("c", "one")
+    assert slots.waiting == ["c"]
+
+
+def test_runs_that_begin_at_a_full_gate_wait_in_the_order_of_the_group(slots: Slots) -> None:
+    full(slots, X)
+    for answer in together(slots, *(begin(slots, name) for name in "def")):
+        assert isinstance(answer, BeginResult)
+        assert (answer.finished.claimed, answer.finished.opened) == (None, ())
+    assert (slots.waiting, slots.used) == (["c", "d", "e", "f"], {"x": 2})
+    assert {slots.status(name, "one") for name in "def"} == {"waiting"}
+    assert {slots.run(name).status for name in "def"} == {"suspended"}
+    [grant] = finish(slots, "a").apply(slots.store).grants
+    assert grant.run_id == "c"
+
+
+def test_runs_that_begin_in_one_group_wait_in_turns_of_their_tenants(slots: Slots) -> None:
+    full(slots, limit("x", 2, fair="input.k"))
+    commits = []
+    for name, tenant in (("d", "k"), ("e", "l"), ("f", "l"), ("g", "m"), ("h", "k")):
+        slots.inline.rival.run("w", {"k": tenant}, run_id=name)
+        slots.inline.doorbell.take()
+        commits.append(slots.beginning(name))
+    assert ALONE not in together(slots, *commits)
+    assert slots.waiting == ["c", "e", "g", "d", "f", "h"]
+
+
+def test_a_group_does_not_wait_for_another_arrival_of_the_same_tenant(slots: Slots, other: OtherTransaction) -> None:
+    full(slots, limit("x", 2, fair="input.k"))
+    new = [begin(slots, name) for name in "de"]
+    other.connection.execute(f"SELECT pg_advisory_xact_lock({FAIR_GROUPS}, hashtext('x' || E'\\x1f' || 'k'))")
+    assert together(slots, *new) == [ALONE, ALONE]
+    other.rollback()
+    assert (slots.waiting, slots.run("d").status) == (["c"], "pending")
+
+
+def test_a_group_that_comes_to_a_gate_that_has_room_again_is_made_alone(slots: Slots) -> None:
+    full(slots, X)
+    for name in "abc":
+        if slots.status(name, "one") == "waiting":
+            slots.claim(name, "one")
+        finish(slots, name).apply(slots.store)
+    new = [begin(slots, name) for name in "de"]
+    assert together(slots, *new) == [ALONE, ALONE]
+    for answer in together(slots, *new):
+        assert answer.finished.claimed.path == "one"
+    assert slots.used == {"x": 2}
+
+
+def test_a_group_does_not_wait_for_a_full_gate_that_another_transaction_has_locked(
+    slots: Slots, other: OtherTransaction
+) -> None:
+    full(slots, X)
+    new = [begin(slots, name) for name in "de"]
+    other.connection.execute("SELECT 1 FROM rival_gates FOR UPDATE")
+    assert together(slots, *new) == [ALONE, ALONE]
+    other.rollback()
+    assert slots.run("d").status == "pending"
+
+
+def test_a_group_of_arrivals_shares_the_gate_with_others_and_each_is_let_through_in_turn(
+    slots: Slots, other: OtherTransaction
+) -> None:
+    define(slots, limit("x", 1))
+    started(slots, "a")
+    begin(slots, "b").apply(slots.store)
+    slots.claim("b", "one")
+    new = [begin(slots, name) for name in "cd"]
+    other.connection.execute("SELECT 1 FROM rival_gates FOR SHARE")
+    assert ALONE not in together(slots, *new)
+    other.rollback()
+    for name, after in zip("abcd", ["b", "c", "d", None], strict=True):
+        if name != "a":
+            slots.claim(name, "one")
+        grants = finish(slots, name).apply(slots.store).grants
+        assert [one.run_id for one in grants] == ([after] if after else [])
 
 
 def test_a_run_whose_message_came_twice_begins_once(slots: Slots) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -61,6 +62,23 @@ def test_a_near_retry_is_published_with_a_countdown_and_runs_when_its_time_has_c
     pass_time(inline, 1)
     inline.drain()
     assert inline.rival.result(run.run_id).result == 2
+
+
+def test_a_retry_does_not_wait_longer_because_its_error_was_slow_to_write_down(make: Make) -> None:
+    class Slow(Exception):
+        def __str__(self) -> str:
+            time.sleep(0.1)
+            return "slow"
+
+    def fail() -> None:
+        raise Slow
+
+    inline = make()
+    inline.define("w", step(fail, max_retries=1, base_delay=20))
+    inline.rival.run("w")
+    inline.drain()
+    [(_, message)] = inline.later
+    assert 19 < message.countdown <= 19.9
 
 
 def test_a_far_retry_stays_in_the_table_until_it_is_near(make: Make) -> None:

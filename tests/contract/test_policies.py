@@ -266,6 +266,13 @@ def test_a_rule_for_labels_and_a_workflow_is_only_for_those(inline: Inline) -> N
     assert [timeouts(inline, run_id)["a"] for run_id in "1234"] == [60, None, None, None]
 
 
+@pytest.mark.parametrize("until", [0, dt.datetime(2020, 1, 1, tzinfo=dt.UTC)])
+def test_a_rule_that_has_expired_when_it_is_set_is_refused(inline: Inline, until: Any) -> None:
+    with pytest.raises(InvalidArgument, match="has passed: give a later time, or seconds from now"):
+        inline.rival.set_policy("a", {"timeout": 60}, until=until)
+    assert inline.rival.policies() == []
+
+
 def test_a_rule_expires_without_another_change(inline: Inline) -> None:
     inline.define("w", step(work, name="a"))
     rule = inline.rival.set_policy("a", {"timeout": 60}, until=0.3)
@@ -366,9 +373,9 @@ def test_a_step_that_has_not_begun_has_a_preview(inline: Inline) -> None:
 
 STEPS = (step(work, name="charge"), for_each("lines", items=lambda: [1], do=[step(work, name="pack")]))
 UNKNOWN = {
-    "a name": (["chrage", "pack"], "policies[0]: workflow 'w' has no step 'chrage'; did you mean 'charge'?"),
-    "all of them": (["a", "b"], "(it has charge, lines, pack); policies[1]: workflow 'w' has no step 'b'"),
-    "a path": ([{"path": "lines/pack"}], "workflow 'w' has no path 'lines/pack'; did you mean 'lines[]/pack'?"),
+    "a name": (["chrage", "pack"], "policies[0]: workflow 'w' has no step 'chrage' (did you mean 'charge'?)"),
+    "all of them": (["a", "b"], "; it has charge, lines, pack; policies[1]: workflow 'w' has no step 'b'"),
+    "a path": ([{"path": "lines/pack"}], "workflow 'w' has no path 'lines/pack' (did you mean 'lines[]/pack'?)"),
     "in all": ([{"all": [{"kind": "step"}, {"name": "chrage"}]}], "no step 'chrage'"),
     "of this workflow": ([{"workflow": "w", "name": "chrage"}], "no step 'chrage'"),
 }
@@ -427,7 +434,7 @@ def test_the_rules_of_a_child_are_checked_too(inline: Inline, verb: str) -> None
     inline.drain()
     state = inline.rival.state("r")
     assert state.status == "failed"
-    assert "workflow 'w' has no step 'chrage'; did you mean 'charge'?" in str(state.error)
+    assert "workflow 'w' has no step 'chrage' (did you mean 'charge'?)" in str(state.error)
 
 
 def test_a_schedule_keeps_its_rules_when_its_workflow_loses_a_step(inline: Inline) -> None:

@@ -75,7 +75,7 @@ def test_workflows_are_listed_with_description_schema_and_step_count(api: Api) -
 
 def test_a_workflow_that_is_not_registered_is_unknown(api: Api) -> None:
     for call in ("registry.get", "registry.launch"):
-        with pytest.raises(UnknownWorkflow, match=r"'nix' is registered \(known: order, other\)"):
+        with pytest.raises(UnknownWorkflow, match=r"'nix' is registered\. Known workflows: order, other\."):
             api(call, "nix")
 
 

@@ -307,11 +307,52 @@ def test_every_input_of_eight_producers_is_in_exactly_one_run(inline: Inline) ->
     assert all(len(run.result) <= 7 for run in runs)
 
 
+def test_a_run_that_begins_while_a_start_changes_it_has_the_input_of_that_start(postgres_url: str) -> None:
+    inline = Inline(postgres_url)
+    echo(inline)
+    first = inline.rival.run("w", 1, debounce=5, key="k")
+    inline.drain()
+    pass_time(inline, 6)
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(libpq_url(postgres_url)) as theirs:
+        assert inline.rival.run("w", 2, debounce=5, key="k", connection=theirs).status == "gathered"
+        begun = pool.submit(inline.drain)
+        until_blocked(inline.store.database)
+        theirs.commit()
+        begun.result(20)
+    assert status(inline, first.run_id) == "pending"
+    pass_time(inline, 6)
+    go_on(inline)
+    assert first.get() == 2
+    inline.close()
+
+
+def test_a_start_that_meets_a_run_that_begins_makes_another_one(postgres_url: str) -> None:
+    inline = Inline(postgres_url)
+    echo(inline)
+    first = inline.rival.run("w", 1, debounce=5, key="k")
+    inline.drain()
+    pass_time(inline, 6)
+    with ThreadPoolExecutor(2) as pool, psycopg.connect(libpq_url(postgres_url)) as theirs:
+        # The statement that begins the run has changed its row when it comes to that of its first step.
+        columns, values = "run_id, path, kind, status, created_at", "'a', 'step', 'pending', now()"
+        theirs.execute(f"INSERT INTO rival_steps ({columns}) VALUES (%s, {values})", [first.run_id])
+        begun = pool.submit(inline.drain)
+        until_blocked(inline.store.database)
+        again = pool.submit(lambda: inline.rival.run("w", 2, debounce=5, key="k"))
+        until_blocked(inline.store.database, 2)
+        theirs.rollback()
+        begun.result(20)
+        second = again.result(20)
+    pass_time(inline, 6)
+    go_on(inline)
+    assert (first.get(), second.status, second.get()) == (1, "started", 2)
+    inline.close()
+
+
 # -- refused ------------------------------------------------------------------------------------------------
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"on_conflict": "skip"}, "give that too"),
-    ({"singleton": "k", "on_conflict": "queue"}, "concurrency_limit"),
     ({"singleton": "k", "on_conflict": "wait"}, "one of"),
     ({"singleton": ""}, "singleton"),
     ({"key": "k"}, "with `debounce` or `batch`"),
@@ -339,15 +380,19 @@ def test_options_that_do_not_fit_are_refused(inline: Inline, options: dict[str, 
 
 def test_what_has_no_meaning_elsewhere_is_refused(inline: Inline) -> None:
     echo(inline)
-    for options in ({"singleton": "k"}, {"debounce": 5}, {"batch": 5, "within": 5}):
-        with pytest.raises(InvalidArgument, match="start each with `run`"):
+    for options, why in (
+        ({"singleton": "k"}, "so that they wait for one another"),
+        ({"debounce": 5}, "start each with `run`"),
+        ({"batch": 5, "within": 5}, "start each with `run`"),
+    ):
+        with pytest.raises(InvalidArgument, match=why):
             inline.rival.run_many("w", [1], **options)  # type: ignore[arg-type]
         define(inline, lambda ctx, o=options: ctx.call("w", 1, **o), "parent")
         run = inline.rival.run("parent")
         assert finish(inline, run.run_id) == "InvalidArgument"
     with pytest.raises(InvalidArgument, match="each tick is a run"):
         inline.rival.schedule("w", 60, name="s", debounce=5)
-    with pytest.raises(InvalidArgument, match='give "skip"'):
+    with pytest.raises(InvalidArgument, match='give "skip" or "queue"'):
         inline.rival.schedule("w", 60, name="s", singleton="k")
     with pytest.raises(InvalidArgument, match="leave it out, and give `key`"):
         inline.rival.run("w", 1, run_id="r", debounce=5)

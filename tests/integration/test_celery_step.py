@@ -14,6 +14,7 @@ from rival_workers import DefinitionError, celery_step, embedded
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry
 from tests.support.inline import Clock, Inline, opened
+from tests.support.output import is_printed
 
 # A broker that is not there: whatever is sent to it is an error, at once.
 team = Celery("team", broker="redis://127.0.0.1:1/0")
@@ -187,15 +188,15 @@ def test_it_runs_on_a_celery_worker_without_getting_in_its_way() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"task": "team.add"}, "is not a Celery task"),
-        ({"task": SimpleNamespace(name="x")}, "is not a Celery task"),
-        ({"task": add, "args": "abc"}, "option args"),
-        ({"task": add, "kwargs": ["a"]}, "option kwargs"),
-        ({"task": add, "args": ["{nothing}"]}, "args[0]: template {nothing} begins with"),
-        ({"task": add, "countdown": 3}, "unknown option 'countdown'"),
+        ({"task": "team.add"}, "'team.add' is not a Celery task: give the task itself, as its app's …"),
+        ({"task": SimpleNamespace(name="x")}, "namespace(name='x') is not a Celery task: give the task itself, …"),
+        ({"task": add, "args": "abc"}, "option args: give a list or a function, not 'abc'"),
+        ({"task": add, "kwargs": ["a"]}, "option kwargs: give a dict or a function, not ['a']"),
+        ({"task": add, "args": ["{nothing}"]}, "args[0]: template {nothing} begins with 'nothing'; …"),
+        ({"task": add, "countdown": 3}, "unknown option 'countdown'; known are name, …"),
     ],
 )
 def test_what_makes_no_sense_is_refused_at_registration(given: dict[str, Any], said: str) -> None:
     with pytest.raises(DefinitionError) as refused:
         define_workflow("w", [celery_step(**given)])
-    assert said in str(refused.value)
+    assert is_printed([f"workflow 'w': steps[0]: {said}"], refused.value.problems)

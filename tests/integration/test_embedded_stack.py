@@ -22,11 +22,11 @@ import psycopg
 import pytest
 import redis
 
-from rival_workers.dev import binaries, identity, private_directories, spawn
+from rival_workers.dev import binaries, private_directories, spawn
 from rival_workers.dev.binaries import PostgresBinaries, find_broker, find_postgres
 from rival_workers.dev.broker_server import BrokerServer
 from rival_workers.dev.errors import StackError
-from rival_workers.dev.postgres_server import PostgresServer
+from rival_workers.dev.postgres_server import PostgresServer, another_user
 from rival_workers.dev.stack import create_database, drop_database, open_stack
 from rival_workers.dev.stack_files import read_state
 from rival_workers.dev.stack_paths import StackPaths
@@ -549,7 +549,7 @@ def ordinary_user(uid: int = NOBODY) -> dict[str, Any]:
 @as_root
 def test_where_namespaces_are_forbidden_root_becomes_another_user(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)  # the other user cannot even reach it
-    server = PostgresServer(tmp_path, identity.another_user())
+    server = PostgresServer(tmp_path, another_user())
     server.start()
     try:
         assert is_alive(server.url)
@@ -571,7 +571,7 @@ def test_hidden_binaries_are_copied_to_where_the_other_user_can_read_them(tmp_pa
     for folder in package.parent.glob(f"{package.name}*"):
         (tmp_path / folder.name).symlink_to(folder)
     hidden = PostgresBinaries(tmp_path.joinpath(*find_postgres().bin.parts[-3:]))
-    user = identity.another_user()
+    user = another_user()
     reachable = user.reachable(hidden)
     try:
         assert not reachable.bin.is_relative_to(tmp_path)

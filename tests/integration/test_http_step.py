@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import json
+import re
 import shutil
 import socket
 import ssl
@@ -12,6 +13,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from email.utils import format_datetime
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +26,7 @@ from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry
 from rival_workers.predefined import http_guard
 from tests.support.inline import Clock, Inline, opened
+from tests.support.output import is_printed
 from tests.support.web import Web, serving
 
 CTX = SimpleNamespace(
@@ -95,8 +98,7 @@ def test_what_can_be_repeated_has_no_key(web: Web, method: str) -> None:
 
 def test_a_line_break_cannot_smuggle_a_header_in(web: Web) -> None:
     error = refused(web.url("/x"), headers={"X-A": lambda: "s3cret\r\nX-B: 1"})
-    assert "X-A" in str(error)
-    assert "s3cret" not in str(error)
+    assert str(error) == "the value of header X-A contains a line break or another control character"
     assert web.asked == []
 
 
@@ -121,7 +123,7 @@ def test_a_status_that_may_pass_is_tried_again(web: Web, status: int) -> None:
     web.answer("/x", status=status, Retry_After="17")
     error = refused(web.url("/x"))
     assert error.behavior == "retry"
-    assert "Retry-After is 17 s" in str(error)
+    assert str(error) == f"GET 127.0.0.1 answered {status} {HTTPStatus(status).phrase}; Retry-After is 17 s"
 
 
 @pytest.mark.parametrize(
@@ -153,8 +155,7 @@ def test_any_other_failure_stops_and_says_method_host_and_status_only(web: Web, 
     url = web.url("/x?token={input.secret}").replace("//", "//user:s3cret@")
     error = refused(url, method="DELETE", headers={"Authorization": "Bearer s3cret"})
     assert error.behavior == "stop"
-    assert f"DELETE 127.0.0.1 answered {status}" in str(error)
-    assert "s3cret" not in str(error)
+    assert str(error) == f"DELETE 127.0.0.1 answered {status} {HTTPStatus(status).phrase}"
 
 
 def test_what_is_expected_is_a_success_and_nothing_else(web: Web) -> None:
@@ -163,7 +164,7 @@ def test_what_is_expected_is_a_success_and_nothing_else(web: Web) -> None:
     web.answer("/ok")
     assert ask(web.url("/gone"), expect=(200, 404))["status"] == 404
     assert ask(web.url("/busy"), expect=503)["status"] == 503
-    assert "expected 201" in str(refused(web.url("/ok"), expect=201))
+    assert str(refused(web.url("/ok"), expect=201)) == "GET 127.0.0.1 answered 200 OK; expected 201"
     assert refused(web.url("/busy"), retry_statuses=()).behavior == "stop"
 
 
@@ -211,16 +212,22 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socketserver.BaseServer.handle_error", lambda *_: None)
 
 
+TOO_LARGE = (
+    "GET 127.0.0.1: the response has more than 100,000 bytes. Request less, or give max_bytes=… "
+    "(RIVAL_MAX_PAYLOAD also limits the result)."
+)
+
+
 def test_an_answer_that_is_too_large_is_cut_off_while_it_comes(web: Web, quiet: None) -> None:
     web.answers["/endless"] = endless
     error = refused(web.url("/endless"), max_bytes=100_000)
     assert error.behavior == "stop"
-    assert "more than 100000 bytes" in str(error)
+    assert str(error) == TOO_LARGE
 
 
 def test_a_small_answer_that_unpacks_to_a_large_one_is_refused(web: Web) -> None:
     web.answer("/bomb", gzip.compress(b"0" * 5_000_000), Content_Encoding="gzip")
-    assert "more than 100000 bytes" in str(refused(web.url("/bomb"), max_bytes=100_000))
+    assert str(refused(web.url("/bomb"), max_bytes=100_000)) == TOO_LARGE
 
 
 @pytest.mark.parametrize("slow", [trickling_body, trickling_headers])
@@ -230,14 +237,14 @@ def test_a_slow_answer_is_ended_in_time_although_every_read_is_quick(web: Web, q
     error = refused(web.url("/slow"), timeout=0.4)
     assert time.monotonic() - before < 2
     assert error.behavior == "retry"
-    assert "took longer than 0.4 s" in str(error)
+    assert str(error) == "GET 127.0.0.1: took longer than 0.4 s"
 
 
 def test_a_silent_server_is_left_in_time(web: Web) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         error = refused(f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout=0.3)
     assert error.behavior == "retry"
-    assert "took longer than 0.3 s" in str(error)
+    assert str(error) == "GET 127.0.0.1: took longer than 0.3 s"
 
 
 # -- the guard --------------------------------------------------------------------------------------------
@@ -358,6 +365,9 @@ def test_a_certificate_is_checked_against_the_name_and_not_the_address(
     subprocess.run(["openssl", *make.split(), *files], cwd=tmp_path, check=True, capture_output=True)
     resolving(monkeypatch, {name: ["127.0.0.1"]})
     monkeypatch.setattr(http_guard, "_ssl_context", lambda: ssl.create_default_context(cafile=tmp_path / "cert.pem"))
+    refusal = re.compile(
+        rf"GET {name}: no response \(ConnectError: \[SSL: CERTIFICATE_VERIFY_FAILED\].* for '{name}'.*\)"
+    )
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_side.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
     with serving(server_side) as secure:
@@ -366,7 +376,7 @@ def test_a_certificate_is_checked_against_the_name_and_not_the_address(
         if status:
             assert ask(url)["status"] == status
         else:
-            assert "certificate" in str(refused(url))
+            assert refusal.fullmatch(str(refused(url)))
             assert secure.asked == []
 
 
@@ -402,18 +412,18 @@ def test_it_runs_in_library_mode_and_the_next_step_sees_its_result(web: Web, tmp
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"method": "GET /x"}, "not an HTTP method"),
-        ({"timeout": 0}, "option timeout"),
-        ({"max_bytes": "1M"}, "option max_bytes"),
-        ({"json": {}, "data": {}}, "give one"),
-        ({"headers": "X: y"}, "option headers"),
-        ({"expect": 99}, "option expect"),
-        ({"retry_statuses": ["500"]}, "option retry_statuses"),
-        ({"retries": 3}, "unknown option 'retries'"),
-        ({"name": "a b"}, "step name 'a b'"),
+        ({"method": "GET /x"}, "option method: 'GET /x' is not an HTTP method"),
+        ({"timeout": 0}, "option timeout: give seconds above 0, not 0"),
+        ({"max_bytes": "1M"}, "option max_bytes: give a whole number from 1 on, not '1M'"),
+        ({"json": {}, "data": {}}, "json and data are both the request's body: give one"),
+        ({"headers": "X: y"}, "option headers: give a dict or a function, not a str"),
+        ({"expect": 99}, "option expect: give statuses from 100 to 599, not 99"),
+        ({"retry_statuses": ["500"]}, "option retry_statuses: give statuses from 100 to 599, not ['500']"),
+        ({"retries": 3}, "unknown option 'retries' (did you mean 'max_retries'?); known are name, …"),
+        ({"name": "a b"}, "step name 'a b': use letters, digits, _ and -; give one with step(…, name=…)"),
     ],
 )
 def test_what_makes_no_sense_is_refused_at_registration(options: dict[str, Any], said: str) -> None:
     with pytest.raises(DefinitionError) as error:
         define_workflow("w", [http_step("https://example.com/", **options)])
-    assert said in str(error.value)
+    assert is_printed([f"workflow 'w': steps[0]: {said}"], error.value.problems[:1])

@@ -18,8 +18,9 @@ from celery import Celery
 from rival_client import ConfigurationError, Rival
 from rival_client.settings import Settings
 from rival_workers import install
+from rival_workers.store.migrations import head
 from tests.support.effort import long_but_first
-from tests.support.workers import Workers, wait_until
+from tests.support.workers import Workers, lines_like, wait_until
 
 #: The settings are those of a team that has its own ideas; none of them may reach Rival's tasks.
 PROJECT = """
@@ -178,7 +179,9 @@ def test_a_stopping_worker_lets_its_attempt_end(project: Project, rival: Rival, 
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [""], indirect=True)
 def test_a_worker_that_does_not_listen_to_the_queue_takes_no_part(project: Project, rival: Rival) -> None:
-    project.worker(queues=project.queue, says="runs no workflows")
+    queue = rival.settings.queue
+    says = f"…this worker does not listen to queue '{queue}': it runs no workflows"
+    project.worker(queues=project.queue, says=says)
     assert rival.workflows() == []
     assert rival.database.is_postgres
     with rival.database.autocommit() as connection:
@@ -187,17 +190,23 @@ def test_a_worker_that_does_not_listen_to_the_queue_takes_no_part(project: Proje
 
 @pytest.mark.parametrize("settings", [""], indirect=True)
 def test_what_is_wrong_ends_the_worker_with_one_clear_line(project: Project, empty_database: str) -> None:
-    said = project_refuses(project, RIVAL_DATABASE_URL=empty_database)
-    assert "rival: The database's schema is at nothing" in said
-    (project.directory / "flows" / "mixed.py").write_text("steps = [nix]")
-    assert "mixed.py: cannot be imported: NameError" in project_refuses(project)
+    assert project_refuses(project, RIVAL_DATABASE_URL=empty_database) == [
+        f"rival: The database's schema is at nothing, this worker needs {head()}. "
+        "Run `rival db upgrade` (it is safe while workers run)."
+    ]
+    file = project.directory / "flows" / "mixed.py"
+    file.write_text("steps = [nix]")
+    assert project_refuses(project) == [
+        f"rival: flows/mixed.py: cannot be imported: NameError: name 'nix' is not defined ({file}:1)"
+    ]
 
 
-def project_refuses(project: Project, **env: str) -> str:
+def project_refuses(project: Project, **env: str) -> list[str]:
+    """What a worker that ends at once says of Rival."""
     project._workers.env |= env
-    with pytest.raises(AssertionError) as refused:
+    with pytest.raises(AssertionError, match=r"^worker \w+ ended:") as refused:
         project.worker("solo")
-    return str(refused.value)
+    return lines_like(str(refused.value), "rival: …")
 
 
 @pytest.fixture

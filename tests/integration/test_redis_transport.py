@@ -22,7 +22,7 @@ class Intake(RunIntake):
     """Takes the starts of runs while there is room, and begins none."""
 
     def __init__(self, room: int) -> None:
-        self._lock, self._asked_for = threading.Lock(), 0
+        self._lock, self._asked_for, self._has_backlog = threading.Lock(), 0, False
         self.places, self.taken = room, list[str]()
 
     @property

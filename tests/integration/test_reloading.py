@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rival_client import Rival
+from tests.support.output import is_printed
 from tests.support.workers import WorkerProcess, Workers, wait_until
 
 BEFORE = """
@@ -76,7 +76,7 @@ def test_a_run_in_flight_ends_on_its_version_and_new_ones_take_the_new(
     rival.run("speech", run_id="old")
     wait_until(lambda: (tmp_path / "old.begun").exists(), what="the first step runs")
     write(tmp_path, AFTER, "good day")
-    wait_for_log(fleet, lambda log: "new runs of workflow speech take version" in log)
+    wait_until_said(fleet, TAKEN.format("…"))
     # Nothing is parked: a worker that has not seen the change yet checks its files again.
     assert result_of(rival, start_new(rival, "new")) == "good day by the new code"
     assert [step.path for step in rival.state("new").steps] == ["speaks"]
@@ -100,8 +100,16 @@ def said(worker: WorkerProcess) -> list[str]:
     ]
 
 
-def wait_for_log(fleet: list[WorkerProcess], said: Callable[[str], bool]) -> None:
-    wait_until(lambda: any(said(worker.log) for worker in fleet), what="\n".join(worker.log for worker in fleet))
+def wait_until_said(fleet: list[WorkerProcess], message: str) -> None:
+    """Until a worker has logged the whole message; "…" stands for any text."""
+
+    def all_said() -> list[str]:
+        return [one for worker in fleet for one in said(worker)]
+
+    wait_until(
+        lambda: any(is_printed(message.splitlines(), one.splitlines()) for one in all_said()),
+        what=lambda: f"{message!r} in {all_said()}",
+    )
 
 
 def test_a_file_that_is_broken_while_it_is_changed_leaves_the_version_before(
@@ -110,15 +118,15 @@ def test_a_file_that_is_broken_while_it_is_changed_leaves_the_version_before(
     (tmp_path / "released").touch()
     [worker] = workers.start(files, reload=True, log_format="json")
     write(tmp_path, AFTER + "steps.append(7)\n", "good day")
-    wait_for_log([worker], lambda log: "cannot be used; the version before stays" in log and "7 is not a step" in log)
-    assert result_of(rival, start_new(rival, "before")) == "hello by the old code"
-    write(tmp_path, AFTER, "good day")
-    wait_for_log([worker], lambda log: "new runs of workflow speech take version" in log)
-    assert result_of(rival, start_new(rival, "after")) == "good day by the new code"
     broken = (
         f"speech.py cannot be used; the version before stays:\n{files / 'speech.py'}:7: workflow 'speech': "
         "steps[1]: 7 is not a step: give a function, step(function, …) or {'fn': function, …}"
     )
+    wait_until_said([worker], broken)
+    assert result_of(rival, start_new(rival, "before")) == "hello by the old code"
+    write(tmp_path, AFTER, "good day")
+    wait_until_said([worker], TAKEN.format("…"))
+    assert result_of(rival, start_new(rival, "after")) == "good day by the new code"
     taken = TAKEN.format(rival.state("after").version)
     lines = said(worker)
     assert set(lines) == {broken, LOADED, taken}

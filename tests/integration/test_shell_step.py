@@ -18,6 +18,7 @@ from rival_workers import DefinitionError, StepError, embedded, shell_step
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry
 from tests.support.inline import Inline, opened
+from tests.support.output import is_printed
 from tests.support.workers import ROOT, wait_until
 
 
@@ -64,20 +65,20 @@ def test_the_setting_decides(sqlite_url: str, allowed: bool, status: str) -> Non
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("rm -rf /", "a list of arguments, not a text"),
-        ([], "the program, the first of the list"),
-        (["{input.command}"], "the program, the first of the list"),
-        ([lambda: "ls"], "the program, the first of the list"),
-        (["ls", None], "argument 1"),
-        (["ls", "{os.environ}"], "argument 1: template {os.environ} begins with 'os'"),
-        (["sh", "-c", "echo {input.word}"], "would run as code"),
-        (["/usr/bin/python3", "-c", "print('{input.word}')"], "would run as code"),
+        ("rm -rf /", "a command is a list of arguments, not a text: shell_step([…]). No shell splits it"),
+        ([], "the program, the first of the list, must be a constant: not a template, not a function"),
+        (["{input.command}"], "the program, the first of the list, must be a constant: …"),
+        ([lambda: "ls"], "the program, the first of the list, must be a constant: …"),
+        (["ls", None], "argument 1: give a text, a number, a path or a function, not None"),
+        (["ls", "{os.environ}"], "argument 1: template {os.environ} begins with 'os'; a template begins with one of …"),
+        (["sh", "-c", "echo {input.word}"], "a value inside the code for sh would run as code: give it as …"),
+        (["/usr/bin/python3", "-c", "print('{input.word}')"], "a value inside the code for python3 would run as …"),
     ],
 )
 def test_what_could_become_code_is_refused_at_registration(command: Any, said: str) -> None:
     with pytest.raises(DefinitionError) as refused:
         define_workflow("w", [shell_step(command)])
-    assert said in str(refused.value)
+    assert is_printed([f"workflow 'w': steps[0]: {said}"], refused.value.problems)
 
 
 def test_a_value_is_one_argument_and_no_option() -> None:

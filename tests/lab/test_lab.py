@@ -730,7 +730,7 @@ def test_only_a_duration_can_pass(lab: Lab, seconds: Any) -> None:
 
 
 def test_invalid_arguments_of_a_lab_are_named() -> None:
-    with pytest.raises(InvalidArgument, match=r"leese: unknown setting; did you mean 'lease'\?"):
+    with pytest.raises(InvalidArgument, match=r"leese: unknown setting \(did you mean 'lease'\?\)"):
         Lab(leese=5)
     with pytest.raises(LabError, match="start='today' is not a datetime"):
         Lab(start="today")  # type: ignore[arg-type]

@@ -24,6 +24,8 @@ _FENCE = re.compile(
     r"(?:^<!-- (?P<mark>[^\n]*?) -->\n\n?)?^```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 TOP = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md", "tests/README.md")
+#: Links that also work on a package index, and those in messages, lead to files of the default branch.
+ON_GITHUB = "https://github.com/rival-workflows/rival/blob/main/"
 _LINK = re.compile(r"(?<!!)\[(?P<label>[^\]]+)\]\((?P<target>[^)\s]+)\)")
 
 
@@ -81,9 +83,10 @@ class Page:
         return rest[: end.start()] if end else rest
 
     def anchors(self) -> set[str]:
-        """As GitHub makes them of headings."""
+        """As GitHub makes them of headings, and those that are written as `<a id="…">`."""
         headings = re.findall(r"^#+ (.+)$", self.prose, re.MULTILINE)
-        return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        made = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        return made | set(re.findall(r'<a id="([^"]+)">', self.prose))
 
 
 def pages() -> list[Page]:

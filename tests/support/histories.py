@@ -14,12 +14,13 @@ from rival_client.db.log_tables import history
 from rival_client.db.run_tables import runs, steps
 from rival_client.model.rebuild import rebuild
 from rival_client.model.rebuilt_records import RebuiltRun
+from rival_client.model.singletons import rules_of, singleton_of
 from rival_client.sql.reads.history_columns import as_entry
 from rival_client.sql.reads.history_reads import whole_entries
 
 RUN_FIELDS = ("status", "result", "error", "failed_step")
 #: What the first entry of a run has: until the run begins, its row alone has it.
-START_FIELDS = ("labels", "policies")
+START_FIELDS = ("labels", "policies", "singleton")
 #: Times are left out: on SQLite two statements of one transaction are microseconds apart.
 STEP_FIELDS = (
     "kind",
@@ -85,7 +86,8 @@ def _recorded_run(rebuilt: RebuiltRun) -> dict[str, Any]:
 
 
 def _kept_run(row: Any) -> dict[str, Any]:
-    started = {name: row[name] if row["started_at"] else None for name in START_FIELDS}
+    given = {"labels": row["labels"], "policies": rules_of(row["policies"]), "singleton": singleton_of(row["policies"])}
+    started = {name: given[name] if row["started_at"] else None for name in START_FIELDS}
     return {name: row[name] for name in RUN_FIELDS} | started | {"paused": row["paused_at"] is not None}
 
 

@@ -4,6 +4,7 @@ must hold of gates at any moment."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -21,7 +22,13 @@ from rival_workers.store.claim_records import Claim, Claimed, Successor, Workflo
 from rival_workers.store.group_commits import BeginRun, FinishStep
 from rival_workers.store.postgres.claims import ClaimCall
 from rival_workers.store.postgres.limited_begins import BEGIN_QUEUED, LimitedBegin
-from rival_workers.store.postgres.limited_claims import CLAIM_LIMITED, QUEUE_STEP, LimitedClaim
+from rival_workers.store.postgres.limited_claims import (
+    CLAIM_LIMITED,
+    CLAIM_PACED,
+    QUEUE_STEP,
+    QUEUE_STEP_FAIRLY,
+    LimitedClaim,
+)
 from rival_workers.store.postgres.limited_finishes import FINISH_LIMITED, LimitedFinish
 from rival_workers.store.postgres.statements import FastPath
 from rival_workers.store.postgres.steps import BeginCall, FinishCall
@@ -150,12 +157,13 @@ class OtherTransaction:
     def carry_out(self, path: FastPath[Any, Any], call: Any) -> None:
         """It has had its effect, and is not committed."""
         self.connection.execute("SELECT 1")
-        values = path.statement.values(path.values(call))
-        result = self.connection.pgconn.exec_params(path.statement.sql.encode(), values)
-        assert result.ntuples == 1, result.error_message
+        for statement in filter(None, (path.lock, path.statement)):
+            values = statement.values(path.values(call))
+            result = self.connection.pgconn.exec_params(statement.sql.encode(), values)
+            assert result.ntuples == 1, result.error_message
 
     def enter(self, run_id: str) -> None:
-        self.carry_out(QUEUE_STEP, self._claim(run_id))
+        self._carry_out_first((QUEUE_STEP, QUEUE_STEP_FAIRLY), self._claim(run_id))
 
     def begin(self, run_id: str) -> None:
         """A run that begins at a full gate."""
@@ -166,14 +174,17 @@ class OtherTransaction:
         self.carry_out(BEGIN_QUEUED, LimitedBegin(BeginCall(run_id, 0, first, executor, None), 10.0))
 
     def claim(self, run_id: str) -> None:
-        self.carry_out(CLAIM_LIMITED, self._claim(run_id))
+        self._carry_out_first((CLAIM_LIMITED, CLAIM_PACED), self._claim(run_id))
 
     def finish(self, run_id: str, successor: Successor | None = None) -> None:
         claim, end = self.slots.running.pop(run_id), End("completed", Json("null"))
         definition = next(iter(self.slots.inline.registry))
         advance = interpreter.advance(definition.plan, claim.path, end, "step").with_options(definition.policies.at)
         call = LimitedFinish(FinishCall(claim, end, advance, None, 10.0, successor), "{default}")
-        self.carry_out(next(path for path in FINISH_LIMITED if path.applies(call)), call)
+        self._carry_out_first(FINISH_LIMITED, call)
+
+    def _carry_out_first(self, paths: Sequence[FastPath[Any, Any]], call: Any) -> None:
+        self.carry_out(next(path for path in paths if path.applies(call)), call)
 
     def _claim(self, run_id: str) -> LimitedClaim:
         definition = next(iter(self.slots.inline.registry))

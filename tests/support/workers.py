@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,15 +20,31 @@ from rival_client.settings import Settings
 from tests.support.zygote import Forked, Zygote
 
 ROOT = Path(__file__).parents[2]
+#: The lines of a worker that is ready, on a console or as JSON; see `lines_like`.
+READY = "…worker … is ready (…, … at a time): …"
+JOINED = "…worker … also runs workflows: …"
 
 
-def wait_until(condition: Callable[[], object], timeout: float = 15.0, what: str = "") -> None:
-    """Poll until it is true; the only waiting that tests do."""
+def wait_until(condition: Callable[[], object], timeout: float = 15.0, what: str | Callable[[], str] = "") -> None:
+    """Poll until it is true; the only waiting that tests do. A `what` that is a function is called when the time is
+    over: it can say what there is instead."""
     until = time.monotonic() + timeout
-    while not condition():
+    while not (found := condition()):
         if time.monotonic() > until:
-            raise AssertionError(f"not within {timeout:g} s: {what or condition}")
+            expected = what() if callable(what) else what or inspect.getsource(condition).strip()
+            raise AssertionError(f"not within {timeout:g} s, the last value was {found!r}: {expected}")
         time.sleep(0.02)
+
+
+def lines_like(log: str, line: str) -> list[str]:
+    """The whole lines of a log that are like `line`, in which "…" stands for any text."""
+    pattern = re.compile(re.escape(line).replace("…", ".*"))
+    return [one for one in log.splitlines() if pattern.fullmatch(one)]
+
+
+def wait_for_line(read: Callable[[], str], line: str, times: int = 1, timeout: float = 30.0) -> None:
+    """Until the log has the line as often as that; see `lines_like`."""
+    wait_until(lambda: len(lines_like(read(), line)) >= times, timeout, lambda: f"{line!r} x {times} in:\n{read()}")
 
 
 def worker_env(settings: Settings) -> dict[str, str]:
@@ -43,9 +61,7 @@ def worker_env(settings: Settings) -> dict[str, str]:
 class WorkerProcess:
     """One Celery worker with Rival in it, as a process in its own group; `start` is given where it may log to."""
 
-    def __init__(
-        self, name: str, start: Callable[[str], Forked | subprocess.Popen[bytes]], says: str = "is ready"
-    ) -> None:
+    def __init__(self, name: str, start: Callable[[str], Forked | subprocess.Popen[bytes]], says: str = READY) -> None:
         self.name, self._says = name, says
         handle, self._log = tempfile.mkstemp(suffix=f".{name}.log")
         os.close(handle)
@@ -65,9 +81,12 @@ class WorkerProcess:
     def wait_ready(self, timeout: float = 40.0) -> None:
         def ready() -> bool:
             assert self.process.poll() is None, f"worker {self.name} ended:\n{self.log}"
-            return self._says in self.log
+            return bool(lines_like(self.log, self._says))
 
-        wait_until(ready, timeout, f"worker {self.name} ready")
+        wait_until(ready, timeout, lambda: f"worker {self.name} is ready:\n{self.log}")
+
+    def wait_for_line(self, line: str, timeout: float = 30.0) -> None:
+        wait_for_line(lambda: self.log, line, timeout=timeout)
 
     def signal(self, number: int) -> None:
         os.killpg(self.pid, number)
@@ -122,7 +141,7 @@ class Workers:
         started = [self._fork(name, ["--name", f"{name}@test", *options], env) for name in names]
         return self._wait_for(started) if wait else self._keep(started)
 
-    def start_celery(self, directory: Path, app: str, *options: str, says: str = "runs workflows") -> WorkerProcess:
+    def start_celery(self, directory: Path, app: str, *options: str, says: str = JOINED) -> WorkerProcess:
         """A team's own worker, as the team starts it: `celery -A app worker …` in the project's directory."""
         name = f"w{len(self.all)}"
         command = [sys.executable, "-m", "celery", "-A", app, "worker", "-n", f"{name}@test", "-l", "INFO", *options]

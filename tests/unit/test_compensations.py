@@ -75,7 +75,7 @@ def test_a_flow_in_a_list_can_be_undone_and_takes_the_options_of_a_step_but_for_
     [node], config = defined.plan.nodes, defined.policies.at("trip")
     assert isinstance(node, FlowNode)
     assert (node.compensate, node.name, config.timeout, config.max_retries) == (True, "trip", 3, 2)
-    with pytest.raises(DefinitionError, match="unknown option 'deadline'"):
+    with pytest.raises(DefinitionError, match="a flow has no option 'deadline': give it to the steps, or to the run"):
         plan_of(step(journey, deadline=3))
 
 

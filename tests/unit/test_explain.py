@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rival_client.model.explain import explain
 from rival_client.model.kinds import KINDS
 from rival_client.model.statuses import RUN_ACTIVE, RUN_STATUSES, RUN_TERMINAL
-from rival_client.model.why_facts import LimitFacts, OpenStepFacts, RunFacts
+from rival_client.model.why_facts import KeyFacts, LimitFacts, OpenStepFacts, RunFacts
 from rival_client.model.why_records import Reason
 
 NOW = dt.datetime(2026, 11, 17, 12, 0, tzinfo=dt.UTC)
@@ -133,6 +133,17 @@ def test_a_full_limit_and_a_start_at_a_later_time_are_named() -> None:
     assert only(step(status="waiting", limit=replace(full, granted=True))).what == "queued"
     assert only(status="pending", limit=full).what == "limit"
     assert only(status="pending", due_at=SOON, ring_at=SOON).what == "delay"
+
+
+def test_an_idempotency_key_names_the_step_that_has_it() -> None:
+    taken = KeyFacts("pay-7", "r2", "charge", BEFORE, granted=False)
+    found = only(step(status="waiting", idempotency_key=taken))
+    assert (found.what, found.since, found.command) == ("idempotency_key", BEFORE, "rival why r2")
+    assert found.text == (
+        "charge waits for the result of step charge of run r2, which has the same idempotency key pay-7."
+    )
+    assert only(step(status="waiting", idempotency_key=replace(taken, granted=True))).what == "queued"
+    assert only(step(status="waiting", idempotency_key=replace(taken, owner_run=None))).what == "queued"
 
 
 def test_a_composite_counts_what_has_ended_and_its_open_steps_say_more() -> None:

@@ -58,7 +58,11 @@ def test_a_rule_can_give_a_fallback_function_and_the_steps_own_comes_first() -> 
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"fallback": 3}, "option fallback: give value(…), retry_with(…) or a function, not 3"),
+        (
+            {"fallback": 3},
+            "option fallback: 3 is not a fallback: write value(3) if the step shall have this result instead, "
+            "or give retry_with(…) or a function",
+        ),
         ({"fallback": value(object())}, "option fallback: the value is not JSON"),
         ({"fallback": {"value": object()}}, "option fallback: the value is not JSON"),
         ({"fallback": {"vlaue": 5}}, 'option fallback: give {"value": 5} or {"retry_with": {"model": "mini"}}'),

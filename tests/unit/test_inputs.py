@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import uuid
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, SecretStr, TypeAdapter, ValidationError
 
 from rival_client import InvalidInput
 from rival_client.model.inputs import InputValidator
@@ -73,3 +73,52 @@ def test_a_problem_names_the_field_and_the_format_and_quotes_the_value_only_if_i
     with pytest.raises(InvalidInput) as caught:
         validator(Day).validate({"day": "x"}, quote=False)
     assert caught.value.problems == ['day: the value is not a "date"']
+
+
+class Card(BaseModel):
+    kind: Literal["card"] = "card"
+    number: SecretStr
+    months: int = Field(default=1, ge=1)
+
+
+class Invoice(BaseModel):
+    kind: Literal["invoice"] = "invoice"
+    reference: str
+
+
+class Sale(BaseModel):
+    pay: Annotated[Card | Invoice, Field(discriminator="kind")]
+    tip: Annotated[int, Field(ge=3)] | None = None
+    code: int | list[int] = 0
+
+
+PAID = {"kind": "invoice", "reference": "a"}
+
+
+@pytest.mark.parametrize(
+    ("given", "pointers"),
+    [
+        ({"pay": {"kind": "card"}}, ["/pay/number"]),
+        ({"pay": {"kind": "card", "number": "1", "months": 0}}, ["/pay/months"]),
+        ({"pay": {"kind": "invoice", "months": 0}}, ["/pay/reference"]),
+        ({"pay": {"kind": "cash"}}, ["/pay"]),
+        ({"pay": 7}, ["/pay"]),
+        ({"pay": PAID, "tip": 1}, ["/tip"]),
+        ({"pay": PAID, "code": ["x"]}, ["/code/0"]),
+        ({"pay": PAID, "code": "x"}, ["/code"]),
+    ],
+    ids=str,
+)
+def test_of_several_types_the_problem_of_the_one_that_was_meant_is_named(given: Any, pointers: list[str]) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        validator(Sale).validate(given)
+    assert [one.pointer for one in caught.value.found] == pointers
+
+
+def test_a_problem_within_one_of_several_types_quotes_the_value_only_if_it_may() -> None:
+    secret = {"pay": {"kind": "card", "number": 4711}}
+    with pytest.raises(InvalidInput, match="4711"):
+        validator(Sale).validate(secret)
+    with pytest.raises(InvalidInput) as caught:
+        validator(Sale).validate(secret, quote=False)
+    assert "4711" not in str(caught.value)

@@ -7,7 +7,6 @@ import json
 import signal
 import sys
 import threading
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,12 +14,14 @@ import pytest
 from rival_workers import StepError, StepState
 from rival_workers.definition.inject import STEP_NAMES, injection
 from rival_workers.engine.decisions import Failure, Success
+from rival_workers.runtime.attempt.context import Context, RunInfo
 from rival_workers.runtime.attempt.invoke import MAX_MESSAGE, MAX_NAME, call
 
 
 def outcome(function: Any, limit: int = 1000) -> Success | Failure:
-    context: Any = SimpleNamespace(state=StepState(), run=SimpleNamespace(step="charge", run_id="order-1", attempt=2))
-    context.call_function = lambda injection: injection.call(context)
+    unused: Any = None
+    run = RunInfo("order-1", "orders", "1", "charge", 2)
+    context = Context(run, unused, unused, StepState(), lambda: None, None)
     return call(injection(function, STEP_NAMES), context, limit)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rival_workers.store.postgres.joined_calls import MOST, JoinedCalls
+from rival_workers.store.postgres.flow_groups import MOST, JoinedCalls
 from tests.support.workers import wait_until
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, get_args, get_type_hints
 
@@ -12,15 +13,21 @@ import pytest
 from rival_client.model.fallback_option import FallbackOption
 from rival_client.model.limit_options import LIMITS
 from rival_client.model.limits import Limit
-from rival_client.model.option_fields import DURATIONS
-from rival_client.model.step_config import StepConfig
+from rival_client.model.option_fields import DURATIONS, FIELDS, fields_of
+from rival_client.model.step_config import StepConfig, Target
 from rival_workers import (
     DefinitionError,
+    breaker,
     celery_step,
     create_workflow,
     delay_step,
+    flow,
     http_step,
+    limit,
+    rate,
     shell_step,
+    step,
+    value,
     wait_event_step,
 )
 from rival_workers.definition import composites, options
@@ -114,6 +121,52 @@ def test_a_value_of_another_type_is_refused(option: dict[str, Any], problem: str
     with pytest.raises(DefinitionError) as caught:
         create_workflow("w").step(clean, **option).build()
     assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: limit("openai"), "its number is missing: give 'openai', 5"),
+        (lambda: rate("openai", per=1), "its number is missing: give 'openai', 5"),
+        (lambda: limit(5, "openai"), "the name comes before the number: give 'openai', 5"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_limit_without_its_number_says_how_to_give_it(make: Callable[[], Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        make()
+
+
+VALUES: dict[str, Any] = {
+    "deadline": 5,
+    "delay": 5,
+    "scheduled_at": dt.datetime(2030, 1, 1, tzinfo=dt.UTC),
+    "on_failure": "skip",
+    "fallback": value(1),
+    "concurrency_limit": 5,
+    "rate_limit": rate(5, per=1),
+    "circuit_breaker": breaker("b"),
+    "idempotency_key": "c:{input.order}",
+    "idempotency_ttl": 60,
+    "idempotency_scope": "fleet",
+}
+NODES: dict[str, tuple[Target, Callable[..., Any]]] = {
+    "branch": ("function", lambda **given: composites.branch("b", when=clean, then=[clean], **given)),
+    "loop": ("function", lambda **given: composites.loop("l", do=[clean], until=clean, **given)),
+    "wait_event": ("function", lambda **given: wait_event_step("topic", **given)),
+    "flow": ("flow", lambda **given: step(flow("f", register=False)(lambda ctx: None), **given)),
+    "external step": ("external", lambda **given: step(clean, execution_mode="external", **given)),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(kind, name) for kind, (target, _) in NODES.items() for name in sorted(FIELDS.keys() - fields_of(target))],
+)
+def test_an_option_that_a_node_cannot_have_says_what_to_write_instead(kind: str, name: str) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        create_workflow("w").steps([NODES[kind][1](**{name: VALUES[name]})]).build()
+    [problem] = refused.value.problems
+    assert re.search(f"{kind} has no option '{name}': (give|put) ", problem), problem
 
 
 def test_numbers_and_durations_are_taken() -> None:

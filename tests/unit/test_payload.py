@@ -99,6 +99,34 @@ def test_what_is_not_json_is_refused_and_named(value: Any) -> None:
         dump(value, what="the result of step 'a'")
 
 
+@pytest.mark.parametrize(
+    ("value", "key"),
+    [
+        ({1: "a", "1": "b"}, "1"),
+        ([{"a": {"true": 1, True: 2}}], "true"),
+        ({None: 1, "null": 2}, "null"),
+        ({1.5: 1, "1.5": 2}, "1.5"),
+        ({-1: 1, "-1": 2}, "-1"),
+        ({1e30: 1, "1e+30": 2}, "1e+30"),
+        (Plank({7: 1, "7": 2}, NOON), "7"),  # type: ignore[arg-type]
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_keys_that_are_the_same_in_json_are_refused_with_the_reason(value: Any, key: str) -> None:
+    """Readers of the text would see one of the two values."""
+    with pytest.raises(InvalidPayload) as refused:
+        dump(value, what="the result of step 'a'")
+    assert str(refused.value) == (
+        f"the result of step 'a' has an object with two keys that are both \"{key}\" in JSON, where numbers, bools "
+        "and None become texts. Use texts as keys, each once."
+    )
+
+
+def test_converted_keys_of_different_objects_and_keys_in_texts_do_not_collide() -> None:
+    value = [{1: "a"}, {"1": "b"}, {2: {2: 1}}, '{"3": 1, "3": 2}']
+    assert load(dump(value, what="it")) == [{"1": "a"}, {"1": "b"}, {"2": {"2": 1}}, '{"3": 1, "3": 2}']
+
+
 def test_a_value_that_holds_itself_is_refused() -> None:
     value: list[Any] = []
     value.append(value)

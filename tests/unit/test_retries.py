@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import statistics
+from email.utils import format_datetime
 from typing import Any
 
 import pytest
@@ -116,9 +117,14 @@ def test_a_retry_waits_as_long_as_the_error_says(after: float | None, most: floa
     assert delay_after(config, 1, asks, 0.0) == delay
 
 
-def test_retry_after_is_seconds_or_a_timedelta() -> None:
+def test_retry_after_is_a_duration_a_time_or_a_header() -> None:
     assert StepError("x", retry_after=dt.timedelta(minutes=2)).retry_after == 120
-    for wrong in (-1, float("nan"), "soon"):
+    later = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=2)
+    for near in (later, later.astimezone(dt.timezone(dt.timedelta(hours=5))), format_datetime(later, usegmt=True)):
+        assert StepError("x", retry_after=near).retry_after == pytest.approx(120, abs=5)
+    headers = ("120", " 7 ", "Wed, 21 Oct 2015 07:28:00 GMT", "soon", "", "-5", "1e9")
+    assert [StepError("x", retry_after=one).retry_after for one in headers] == [120, 7, 0, None, None, None, None]
+    for wrong in (-1, float("nan"), True, dt.datetime(2030, 1, 1), [5]):
         with pytest.raises(ValueError, match="retry_after is seconds from 0 on"):
             StepError("x", retry_after=wrong)  # type: ignore[arg-type]
 

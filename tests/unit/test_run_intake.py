@@ -51,8 +51,17 @@ def test_a_process_with_one_slot_leaves_it_to_the_message_that_it_has_asked_for(
     intake, _ = intake_of(1, coordinator)
     assert intake.ask() == 1
     assert not intake.take_due(DUE)
-    intake.was_answered()
+    intake.was_answered(0)
     assert intake.take_due(DUE)
+
+
+def test_with_a_backlog_all_places_are_asked_for_at_once(coordinator: Any) -> None:
+    intake, _ = intake_of(4, coordinator)
+    assert intake.ask() == 3, "the answer may take long: one place is left for a due message"
+    intake.was_answered(3)
+    assert intake.ask() == 4, "more messages wait"
+    intake.was_answered(2)
+    assert intake.ask() == 3
 
 
 def test_a_process_that_stops_takes_nothing(coordinator: Any) -> None:

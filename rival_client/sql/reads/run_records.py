@@ -9,6 +9,7 @@ from sqlalchemy import RowMapping
 
 from rival_client.model.priorities import given_priority, priority_name
 from rival_client.model.records import Run
+from rival_client.model.singletons import rules_of, singleton_of
 from rival_client.model.step_records import Attempt, Step
 
 
@@ -19,6 +20,8 @@ def run_of(row: RowMapping) -> Run:
 def run_fields(row: RowMapping) -> dict[str, Any]:
     left_out = ("id", "token", "ring_at", "rings", "retries", "slots", "gather_key")
     fields = {name: value for name, value in row.items() if name not in left_out}
+    if (stored := fields.get("policies")) is not None:
+        fields |= {"policies": rules_of(stored), "singleton": singleton_of(stored)}
     return {"run_id": row["id"], **fields, "priority": priority_name(row["priority"])}
 
 

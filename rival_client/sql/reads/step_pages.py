@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Connection, RowMapping, Text, and_, cast, func, or_, select
 
 from rival_client.db.run_tables import steps
-from rival_client.model.kinds import EXTERNAL, STEP
+from rival_client.model.kinds import REPLACEABLE
 from rival_client.model.statuses import COMPLETED
 from rival_client.model.step_records import Step
 from rival_client.sql.reads.run_records import step_of
@@ -82,7 +82,7 @@ def iterations(connection: Connection, run_id: str, path: str, start: int, limit
 
 def step_results(connection: Connection, run_id: str, limit: int) -> dict[str, Any]:
     """Path -> result of the completed steps that are in no item and no iteration."""
-    its = (steps.c.run_id == run_id, steps.c.kind.in_((STEP, EXTERNAL)), steps.c.status == COMPLETED)
+    its = (steps.c.run_id == run_id, steps.c.kind.in_(REPLACEABLE), steps.c.status == COMPLETED)
     plain = select(steps.c.path, steps.c.result).where(*its, steps.c.path.not_like("%[%"))
     found = connection.execute(plain.order_by(steps.c.created_at, steps.c.path).limit(limit))
     return {row.path: row.result for row in found}

@@ -129,7 +129,7 @@ def _check_fleet(database: Database) -> Iterator[Check]:
 
 def _workers(liveness: health.Liveness, backlog: health.Backlog) -> Check:
     if liveness.live:
-        return Check("workers", "ok", f"{liveness.live} live executor(s)")
+        return Check("workers", "ok", f"{liveness.live} live executor{'' if liveness.live == 1 else 's'}")
     waiting = ", and runs are waiting" if backlog.open_runs else ""
     status: Status = "fail" if backlog.open_runs else "warn"
     return Check("workers", status, f"no live executor{waiting}", "start workers: `rival worker --workflows PATH`")

@@ -19,7 +19,7 @@ from rival_workers.cli.options.field_options import fields, labels
 from rival_workers.cli.options.time_options import since
 
 _TIME = "90s, 15m, 2h, 7d or an ISO time"
-_FIELDS = "customer=7, customer.id=7 or a JSON object; may be given several times"
+_FIELDS = "customer=7, customer.id=7 or a JSON object; repeatable"
 _field_option = functools.partial(click.option, metavar="KEY=VALUE", multiple=True, callback=fields)
 _time_option = functools.partial(click.option, metavar="TIME", callback=since)
 _FILTER_OPTIONS = (
@@ -39,7 +39,7 @@ _FILTER_OPTIONS = (
         metavar="NAME=VALUE",
         multiple=True,
         callback=labels,
-        help="Only runs with this label; may be given several times.",
+        help="Only runs with this label; repeatable.",
     ),
     click.option("--paused", is_flag=True, help="Only paused runs."),
     click.option("--not-paused", is_flag=True, help="Only runs that are not paused."),

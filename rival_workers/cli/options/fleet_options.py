@@ -23,7 +23,7 @@ workflows_option = click.option(
     "paths",
     multiple=True,
     metavar="PATH",
-    help="A workflow file, or a directory of them; may be given several times. Default: RIVAL_WORKFLOWS.",
+    help="A workflow file, or a directory of them; repeatable. Default: RIVAL_WORKFLOWS.",
 )
 _LOG_LEVELS = click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)
 
@@ -96,10 +96,12 @@ def _options(processes: int, events: bool, reload: bool) -> list[Callable[[Any],
             "--queues",
             "-Q",
             metavar="NAMES",
-            help="The queues it serves, with commas. Default: RIVAL_QUEUES.",
+            help="The queues it serves, separated by commas. Default: RIVAL_QUEUES.",
         ),
-        click.option("--pool", type=click.Choice(list(CONCURRENCY)), default="threads"),
-        click.option("--loglevel", default="INFO", type=_LOG_LEVELS),
+        click.option(
+            "--pool", type=click.Choice(list(CONCURRENCY)), default="threads", help="How a process runs several steps."
+        ),
+        click.option("--loglevel", default="INFO", type=_LOG_LEVELS, help="The lowest level of the worker's log."),
         click.option(
             "--log-format",
             type=click.Choice(WorkerSettings.LOG_FORMATS),

@@ -41,7 +41,7 @@ _OPTIONS = (
         callback=labels,
         help="A label of the run; repeatable.",
     ),
-    click.option("--delay", type=click.FloatRange(min=0), metavar="SECONDS", help="Begin after so many seconds."),
+    click.option("--delay", type=click.FloatRange(min=0), metavar="SECONDS", help="Begin after this many seconds."),
     click.option("--scheduled-at", metavar="TIME", callback=moment, help="Begin at this ISO time."),
     click.option(
         "--policy",
@@ -62,7 +62,7 @@ _OPTIONS = (
     click.option("--priority", type=click.Choice(list(LEVELS)), help="Which runs workers start first."),
     click.option("--singleton", metavar="KEY", help="Only one open run of the workflow has this key."),
     click.option("--on-conflict", type=click.Choice(ON_CONFLICT), help="What a start does if its singleton is taken."),
-    _seconds("--debounce", help="Begin when no other start with --key has come for so long."),
+    _seconds("--debounce", help="Begin when no other start with --key has come for this time."),
     _seconds("--max-wait", help="The longest time for which --debounce postpones the run."),
     click.option("--collect", is_flag=True, default=None, help="With --debounce: the input is the list of all inputs."),
     click.option("--batch", type=int, metavar="N", help="Starts with --key become one run of at most N inputs."),

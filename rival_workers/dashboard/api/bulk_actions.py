@@ -64,10 +64,10 @@ def begin(call: Call) -> Answer:
 
 def _rest(call: Call, done: BulkAction) -> Answer:
     if done.dry_run or done.state == "running":
-        raise Refused(409, "NotPossible", "Only an action that has ended before its last run has a rest.")
+        raise Refused(409, "NotPossible", "Only an action that has stopped before its last run can be continued.")
     runs = call.board.bulks.rest_of(done)
     if not runs:
-        raise Refused(409, "NotPossible", "Each of its runs has an outcome.")
+        raise Refused(409, "NotPossible", "All of its runs have an outcome: nothing is left to do.")
     given = {**done.order, "filter": None, "runs": runs, "limit": max(1, len(runs))}
     return _begun(call, _action(call, done.verb, given, dry_run=True), runs)
 
@@ -179,7 +179,7 @@ def stop(call: Call) -> dict[str, Any]:
     """After the run that it is at."""
     found = _found(call, call.names["bulk_id"])
     if call.board.bulks.own(found.id) is None and found.state == "running":
-        raise Refused(409, "NotPossible", "Another process of the dashboard does it: stop that one.")
+        raise Refused(409, "NotPossible", "Another process of the dashboard runs this action: stop it there.")
     found.is_stopping = True
     return found.view(outcomes=False)
 

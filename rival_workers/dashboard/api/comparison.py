@@ -36,6 +36,7 @@ def compare(call: Call) -> dict[str, Any]:
         "input": list(differences(*inputs))[:_MOST],
         "result": list(differences(*results))[:_MOST],
         "steps": _steps(left, right)[:_MOST],
+        "folded": sorted({*left.folded, *right.folded}),
     }
 
 
@@ -72,7 +73,13 @@ def _of_part(left: Any, right: Any, name: Any, path: str) -> Iterator[dict[str, 
 def _steps(left: RunState, right: RunState) -> list[dict[str, Any]]:
     sides = [{step.path: step for step in one.steps} for one in (left, right)]
     paths = [*sides[0], *(path for path in sides[1] if path not in sides[0])]
-    return [_step(path, sides[0].get(path), sides[1].get(path)) for path in paths]
+    known = [path for path in paths if _is_known(path, left, sides[0]) and _is_known(path, right, sides[1])]
+    return [_step(path, sides[0].get(path), sides[1].get(path)) for path in known]
+
+
+def _is_known(path: str, run: RunState, side: dict[str, Step]) -> bool:
+    """Of a step below one with very many, that it was not read does not say that the run does not have it."""
+    return path in side or not any(path.startswith((f"{folded}[", f"{folded}/")) for folded in run.folded)
 
 
 def _step(path: str, left: Step | None, right: Step | None) -> dict[str, Any]:

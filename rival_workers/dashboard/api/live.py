@@ -42,7 +42,7 @@ class LiveQuery(Form):
     def watch(self, call: Call) -> Watch:
         rows = frozenset(from_path(one) or one for several in self.rows for one in several.split(",") if one)
         if len(rows) > _MOST:
-            raise Refused(422, "InvalidArgument", f"A stream can look at {_MOST} rows at most.")
+            raise Refused(422, "InvalidArgument", f"A stream can follow {_MOST} rows at most.")
         followed = [one for one in self.lists if _may_follow(one, call)]
         kinds = (self.run, self.logs, followed, self.bulk)
         runs, logs, lists, bulks = (frozenset(names) for names in kinds)

@@ -17,7 +17,7 @@ from rival_workers.dashboard.values import moment
 
 class RunQuery(Form):
     fold: int = Field(default=20, ge=0, le=1000)
-    #: The `mark` of an earlier answer: if the history is still the same, there is no content.
+    #: The `mark` of an earlier answer: if the history is still the same, the answer is empty.
     unless: str | None = Field(default=None, max_length=100)
 
 

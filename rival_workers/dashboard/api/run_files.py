@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from rival_client.model.kinds import EXTERNAL, STEP
+from rival_client.model.kinds import REPLACEABLE
 from rival_client.model.records import RunState
 from rival_client.model.statuses import CANCELLED, COMPLETED, FAILED, RUN_TERMINAL
 from rival_client.sql.reads.state_reads import read_state
@@ -99,7 +99,7 @@ def as_test(state: RunState, results: Mapping[str, Any], veil: Veil) -> dict[str
 
 def _failed(state: RunState) -> list[str]:
     """The steps that failed for good. A step in an item or an iteration is not addressed by one path."""
-    its = (one for one in state.steps if one.status == FAILED and one.kind in (STEP, EXTERNAL))
+    its = (one for one in state.steps if one.status == FAILED and one.kind in REPLACEABLE)
     return [one.path for one in its if "[" not in one.path and "!" not in one.path]
 
 

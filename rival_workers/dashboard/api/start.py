@@ -97,7 +97,7 @@ def input_of(call: Call, given: Given, workflow: str) -> Any:
     with call.board.database.snapshot() as connection:
         run = read_run(connection, given.like)
     if run.workflow != workflow:
-        raise Refused(422, "InvalidArgument", f"Run {given.like!r} is one of workflow {run.workflow!r}.")
+        raise Refused(422, "InvalidArgument", f"Run {given.like!r} belongs to workflow {run.workflow!r}.")
     if "input" in given.model_fields_set:
         return call.board.veil_of(run.workflow, run.version).restored(given.input, run.input)
     return run.input if given.patch is None else merged(run.input, given.patch)

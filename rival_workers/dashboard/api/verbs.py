@@ -100,7 +100,7 @@ def _if_match(call: Call) -> int | None:
         return None
     number = given.strip('"')
     if not (number.isascii() and number.isdigit() and len(number) < 19):
-        raise Refused(412, "RunHasMoved", "`If-Match` has what no preview hands out: look at the run again.")
+        raise Refused(412, "RunHasMoved", "`If-Match` is not from a preview of this run: make a new one.")
     return int(number)
 
 

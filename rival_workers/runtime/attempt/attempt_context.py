@@ -61,6 +61,11 @@ class AttemptContext(Context):
             self.error = failure.error
 
     @property
+    def where(self) -> str:
+        claimed = self._attempt.claimed
+        return f"step {claimed.path!r} of run {claimed.run_id!r}"
+
+    @property
     def _path(self) -> str:
         return self._attempt.claimed.path
 
@@ -137,6 +142,9 @@ class AttemptContext(Context):
 
     def is_over(self) -> bool:
         return self._reads.is_over(self._attempt.claim)
+
+    def read_clock(self) -> float:
+        return self._process.transitions.clock()
 
     @lazy
     def beats(self) -> Heartbeat:

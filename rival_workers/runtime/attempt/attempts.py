@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Any, Literal
 
+from rival_client.model.lazy import lazy
 from rival_client.model.record import record
 from rival_client.model.rulebook import Rulebook
 from rival_client.model.step_config import StepConfig
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine.decisions import End, Failure, FallBack
 from rival_workers.engine.effects import OpenRow
+from rival_workers.engine.policies import Policies
 from rival_workers.runtime.attempt.context import Ended
 from rival_workers.runtime.attempt.position import Position
-from rival_workers.runtime.flow.signals import Continued
+from rival_workers.runtime.flow.stop_signals import Continued
 from rival_workers.store.claim_records import BeginResult, Claim, Claimed, RunFacts
 from rival_workers.store.flow_records import ContinuedFlow
 
@@ -47,7 +49,7 @@ class Attempt:
     def claim(self) -> Claim:
         return self.position.claim
 
-    @property
+    @lazy
     def hooks(self) -> Mapping[str, Any]:
         return self.definition.hooks_at(self.claimed.path)
 
@@ -64,20 +66,31 @@ def attempt_of(
     expires: float | None = None,
 ) -> Attempt:
     """Its options are those that the workflow, the run and the fleet (`book`) give at this moment."""
-    claim = Claim(claimed.run_id, claimed.path, claimed.token)
     policies = definition.policies.over(claimed.facts.policies, book, claimed.facts.labels)
+    return _attempt_under(policies, claimed, definition, {} if ended is None else ended, expires)
+
+
+def _attempt_under(
+    policies: Policies,
+    claimed: Claimed,
+    definition: WorkflowDefinition,
+    ended: dict[str, Ended],
+    expires: float | None = None,
+) -> Attempt:
+    claim, facts = Claim(claimed.run_id, claimed.path, claimed.token), claimed.facts
     named = (definition.name, definition.version, policies)
-    position = Position(claim, *named, claimed.attempt, claimed.lost, claimed.kind, claimed.route, claimed.facts.level)
-    return Attempt(claimed, definition, position, {} if ended is None else ended, expires)
+    position = Position(claim, *named, claimed.attempt, claimed.lost, claimed.kind, claimed.route, facts.level)
+    return Attempt(claimed, definition, position, ended, expires)
 
 
 def first_attempt(
     run_id: str, started: BeginResult, opening: OpenRow, definition: WorkflowDefinition, book: Rulebook
 ) -> Attempt:
     """The attempt of a run's first step, claimed by the statement that started the run."""
-    config = definition.policies.over(started.facts.policies, book, started.facts.labels).at(opening.path)
+    policies = definition.policies.over(started.facts.policies, book, started.facts.labels)
+    config = policies.at(opening.path)
     claimed = _first_claim(run_id, opening, config, started.input, started.finished.token, started.facts)
-    return attempt_of(claimed, definition, book)
+    return _attempt_under(policies, claimed, definition, {})
 
 
 def next_attempt(attempt: Attempt, end: End | FallBack, opening: OpenRow, token: int, book: Rulebook) -> Attempt:

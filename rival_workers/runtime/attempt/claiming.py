@@ -27,7 +27,7 @@ from rival_workers.runtime.attempt.step_transitions import StepTransitions
 from rival_workers.runtime.attempt.time_limits import TimeLimits
 from rival_workers.runtime.executor import Executor
 from rival_workers.runtime.failpoints import failpoint
-from rival_workers.runtime.flow.signals import OutOfReach
+from rival_workers.runtime.flow.stop_signals import OutOfReach
 from rival_workers.settings import WorkerSettings
 from rival_workers.store.claim_records import Claim, Claimed, NotYet, WorkflowVersion
 from rival_workers.store.interface import Store
@@ -55,7 +55,7 @@ class Claiming:
         if attempt.claimed.left is not None:
             until = self.transitions.clock() + attempt.claimed.left
             attempt = replace(attempt, position=replace(attempt.position, until=until))
-        self.executor.running.add(attempt.claim)
+        self.executor.running.add(attempt.position.claim)
         left = attempt.claimed.facts.left
         return attempt if left is None or attempt.expires else replace(attempt, expires=self.limits.clock() + left)
 

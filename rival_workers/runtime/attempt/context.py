@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -178,12 +179,24 @@ class Context:
     read_remaining: Callable[[], float | None] = lambda: None
     #: Writes the heartbeats.
     beats: Beats | None = None
+    #: Reads the monotonic clock of the process.
+    read_clock: Callable[[], float] = time.monotonic
     #: Only of external steps: names this attempt for the external system.
     token: CompletionToken | None = None
 
     def call_function(self, injection: Injection) -> Any:
         """Overridden by the contexts of flows, which can suspend the function."""
         return injection.call(self)
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        return f"step {self.run.step!r} of run {self.run.run_id!r}"
+
+    @property
+    def has_state(self) -> bool:
+        """The function has put something into `state`."""
+        return bool(self.__dict__.get("state"))
 
     @property
     def remaining(self) -> float | None:

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from rival_client.broker.message import StepMessage
 from rival_client.model.queues import Route
+from rival_client.model.singletons import limits_of_run
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine import interpreter
 from rival_workers.engine.effects import Advance
@@ -37,7 +38,7 @@ from rival_workers.store.claim_records import (
     Without,
     WorkflowVersion,
 )
-from rival_workers.store.group_commits import BeginRun
+from rival_workers.store.group_commits import BeginRun, DeliverEvent
 
 log = logging.getLogger("rival.coordinator")
 
@@ -129,7 +130,7 @@ class Coordinator(AttemptPipeline):
         commit_alone(self.delivering(event_id), self.store)
 
     def delivering(self, event_id: str) -> Commits[None]:
-        """As `deliver`; the commits of the step may be made together with others, and on any thread."""
+        """As `deliver`; the commits may be made together with others, and on any thread."""
         with self.executor.running.message():
             yield from self._deliver(event_id)
 
@@ -149,7 +150,8 @@ class Coordinator(AttemptPipeline):
             if isinstance(started, HasRules):
                 policies = definition.policies.over(started.policies, book, started.labels)
                 advance, claim_for = _first_advance(policies, in_place)
-                begin = replace(begin, advance=advance, claim_for=claim_for, without=None)
+                limits = (*definition.limits, *limits_of_run(workflow, started.policies))
+                begin = replace(begin, advance=advance, claim_for=claim_for, limits=limits, without=None)
                 started = yield from self._resumed(committed(begin))
             first = self._first(run_id, started, definition, policies)
         if not isinstance(started, BeginResult):
@@ -212,7 +214,7 @@ class Coordinator(AttemptPipeline):
         deadline = self._deadline()
         claim = ClaimBy(self.executor.id, self.registry.versions) if self._may_continue(deadline) else None
         with self.executor.claiming():
-            delivered = self.store.deliver_event(event_id, claim)
+            delivered = yield from self._resumed(committed(DeliverEvent(event_id, claim)))
             first_ready = self._first_ready(delivered)
         failpoint("after_deliver_commit")
         if first_ready is not None:

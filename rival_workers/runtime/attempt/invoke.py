@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from types import NoneType
 from typing import Any
 
 from rival_client.model import arguments, kinds
 from rival_client.model.error_names import names_of
 from rival_client.model.fallback_option import RetryWith
 from rival_client.model.masking import storable_error
-from rival_client.model.payload import Json, dump
+from rival_client.model.payload import NULL, Json, dump
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.returns import Returns
 from rival_workers.engine.decisions import Failure, Success
@@ -18,12 +20,16 @@ from rival_workers.errors import BACKOFFS, BEHAVIORS, StepError
 from rival_workers.runtime.attempt.async_loop import async_steps
 from rival_workers.runtime.attempt.context import Context
 from rival_workers.runtime.attempt.interrupts import are_visible, is_from_signal, visible_interrupts
-from rival_workers.runtime.flow.signals import Killed, Moved, Suspend, failed_checkpoints
+from rival_workers.runtime.flow.stop_signals import Killed, Moved, Suspend, failed_checkpoints
 from rival_workers.runtime.logs.tracebacks import MAX_TRACEBACK, location, traceback_text
 
 #: Calls a user's function: (injection, context, limit of a result in bytes, kind of the row, declared result type).
 Calling = Callable[[Injection, Context, int, str, Returns | None], Success | Failure]
 
+#: Most steps return nothing, and have no state.
+_NOTHING = Success(NULL)
+#: What needs no look to see that it cannot be awaited.
+_PLAIN = frozenset({NoneType, dict, list, str, int, float, bool})
 MAX_NAME = 200
 MAX_MESSAGE = 4000
 
@@ -43,12 +49,13 @@ def call(
 def _called(
     injection: Injection, context: Context, max_payload: int, kind: str, returns: Returns | None
 ) -> Success | Failure:
-    where = f"step {context.run.step!r} of run {context.run.run_id!r}"
     try:
         value = context.call_function(injection)
-        if inspect.isawaitable(value):
+        if type(value) not in _PLAIN and inspect.isawaitable(value):
             value = async_steps.run(value)
-        skipped = bool(context.state.get("skipped"))
+        if value is None and kind == kinds.STEP and returns is None and not context.has_state:
+            return _NOTHING
+        where, skipped = context.where, bool(context.state.get("skipped"))
         if kind == kinds.FALLBACK and isinstance(value, RetryWith):
             return Success(dump(None, what=""), overrides=value.checked(where))
         if kind == kinds.EXTERNAL:
@@ -65,8 +72,8 @@ def _called(
         if ends_attempt(error):
             raise
         # Also SystemExit and KeyboardInterrupt: sys.exit() in a step fails the step, not the worker.
-        state = _state_if_storable(context, max_payload)
-        return failure(error, context.run.attempt, state, injection.function)
+        at, state = context.read_clock(), _state_if_storable(context, max_payload)
+        return replace(failure(error, context.run.attempt, state, injection.function), at=at)
 
 
 def ends_attempt(error: BaseException) -> bool:
@@ -90,12 +97,14 @@ def _answer(value: Any, kind: str, where: str, max_payload: int) -> tuple[Json, 
 
 def _listed(value: Any) -> Iterable[Any]:
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-        raise TypeError(f"items must give a list (or anything else to go through), not {type(value).__name__}")
+        raise TypeError(f"items must return a list or another iterable, not {type(value).__name__}")
     return value
 
 
 def _state(context: Context, where: str, max_payload: int) -> Json | None:
-    return dump(dict(context.state), what=f"the state of {where}", limit=max_payload) if context.state else None
+    if not context.has_state:
+        return None
+    return dump(dict(context.state), what=f"the state of {where}", limit=max_payload)
 
 
 def _state_if_storable(context: Context, max_payload: int) -> Json | None:

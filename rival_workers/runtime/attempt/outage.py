@@ -17,7 +17,7 @@ from rival_client.model import statuses
 from rival_client.model.step_records import Step
 from rival_workers.runtime.attempt.runs_in_hand import Commits
 from rival_workers.runtime.executor import Executor
-from rival_workers.runtime.flow.signals import OutOfReach
+from rival_workers.runtime.flow.stop_signals import OutOfReach
 from rival_workers.store.claim_records import Claim
 from rival_workers.store.interface import Store
 
@@ -39,7 +39,7 @@ class OutageRetry:
 
     def keep(self, operation: Callable[[], T]) -> T:
         """Repeat the operation until the database is back. Only for reads, and for writes that a token guards."""
-        pauses = _Pauses(self._seconds)
+        pauses = _Pauses(time.monotonic() + self._seconds)
         while True:
             try:
                 return operation()
@@ -51,8 +51,10 @@ class OutageRetry:
         next one is stale, read the row: the first commit may have succeeded. `commit` receives whether it is a
         repetition.
         """
-        pauses, again = _Pauses(self._seconds), False
+        pauses: _Pauses | None = None
+        began = time.monotonic()
         while True:
+            again = pauses is not None
             try:
                 with self._executor.claiming():
                     landed = yield from commit(again)
@@ -60,7 +62,7 @@ class OutageRetry:
                     return "later" if again else "at once"
                 return "later" if again and self._had_landed(claim, statuses) else "late"
             except DatabaseError as error:
-                again = True
+                pauses = pauses or _Pauses(began + self._seconds)
                 pauses.wait(error)
 
     def _had_landed(self, claim: Claim, statuses: Collection[str]) -> bool:
@@ -106,10 +108,10 @@ class AttemptReads:
 
 
 class _Pauses:
-    """The growing pauses between the repetitions of one operation, up to a total time."""
+    """The growing pauses between the repetitions of one operation, up to a moment."""
 
-    def __init__(self, seconds: float) -> None:
-        self._until, self._next = time.monotonic() + seconds, FIRST_PAUSE
+    def __init__(self, until: float) -> None:
+        self._until, self._next = until, FIRST_PAUSE
 
     def wait(self, error: DatabaseError) -> None:
         """Raises the error when the time is over, and at once when the database refuses the values themselves."""

@@ -35,7 +35,7 @@ from rival_workers.runtime.attempt.telemetry import AttemptObserver, NoObserver,
 from rival_workers.runtime.attempt.time_limits import TimeLimits
 from rival_workers.runtime.executor import Executor
 from rival_workers.runtime.failpoints import failpoint
-from rival_workers.runtime.flow.signals import Again, Continued, Killed, Moved, OutOfReach, Suspend
+from rival_workers.runtime.flow.stop_signals import Again, Continued, Killed, Moved, OutOfReach, Suspend
 from rival_workers.runtime.logs.failure_log import failed_attempt
 from rival_workers.runtime.logs.redaction import Redaction
 from rival_workers.runtime.logs.stream import LogStream
@@ -117,7 +117,7 @@ class AttemptPipeline(Claiming, StepCalls):
             if not isinstance(error, Exception) or is_from_signal(error):
                 raise
             return Verdict("stale", error_record(error, claimed.attempt)), None
-        self.executor.running.remove(attempt.claim)
+        self.executor.running.remove(attempt.position.claim)
         if attempt_ended.receivers:
             attempt_ended.send(**described(attempt), outcome=verdict.what, error=verdict.error)
         return verdict, after
@@ -133,7 +133,7 @@ class AttemptPipeline(Claiming, StepCalls):
             raise lost.__cause__ or lost from None
         except Moved:
             return self._late(attempt.position), None
-        if self._timed_out and attempt.claim in self._timed_out:
+        if self._timed_out and attempt.position.claim in self._timed_out:
             self._timed_out.discard(attempt.claim)
             self._hooks.call(attempt, "on_timeout", outcome=entries.TIMED_OUT)
         if isinstance(outcome, Failure):
@@ -240,13 +240,14 @@ class AttemptPipeline(Claiming, StepCalls):
                 after.append(self._added(attempt_of(done.taken, attempt.definition, self.transitions.options.book())))
             return done is not None
 
-        landed = yield from self._outage.land(position.claim, [decision.status], commit)
+        landed = yield from self._outage.land(position.claim, (decision.status,), commit)
         if landed == "late":
             return self._late(position), None
         report()
-        transitions.log_end(position, finished[0] if finished else None)
-        self._hooks.decided(attempt, decision, finished[0] if finished else None)
-        taken = in_place.message(position, finished[0]) if finished and in_place else None
+        done = finished[0] if finished else None
+        transitions.log_end(position, done)
+        self._hooks.decided(attempt, decision, done)
+        taken = in_place.message(position, done) if done and in_place and not after else None
         if taken is not None:
             after += self._taken(attempt, decision, taken)
         what = "suspended" if decision.status == statuses.WAITING else decision.status

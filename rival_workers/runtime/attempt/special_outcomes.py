@@ -35,7 +35,7 @@ from rival_workers.runtime.attempt.hook_calls import breaker_moved
 from rival_workers.runtime.attempt.invoke import call, failure
 from rival_workers.runtime.attempt.outage import OutageRetry
 from rival_workers.runtime.attempt.step_transitions import StepTransitions
-from rival_workers.runtime.flow.signals import Suspend
+from rival_workers.runtime.flow.stop_signals import Suspend
 from rival_workers.store.call_records import KeyClaim
 from rival_workers.store.claim_records import Refused
 from rival_workers.store.interface import Store

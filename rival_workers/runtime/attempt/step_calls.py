@@ -52,13 +52,14 @@ class StepCalls:
         assert its_call is not None, "a claim is only made for a step that is known"
         context = self._context(attempt, its_call)
         returns = attempt.definition.returns_at(claimed.path)
-        call = partial(self.calling, its_call.injection, context, self.settings.max_payload, claimed.kind, returns)
+        how = (its_call.injection, context, self.settings.max_payload, claimed.kind, returns)
         try:
-            left = self.transitions.left(position)
+            has_limit = position.until is not None or attempt.expires is not None or position.config.limit is not None
             # Most steps have no limit, and need no timer.
-            if left is None and attempt.expires is None and position.config.limit is None:
-                return self._hooks.around(attempt, call)
-            return self._limited(attempt, context, left, lambda: self._hooks.around(attempt, call))
+            if not has_limit and not attempt.hooks:
+                return self.calling(*how)
+            around = partial(self._hooks.around, attempt, partial(self.calling, *how))
+            return self._limited(attempt, context, self.transitions.left(position), around) if has_limit else around()
         finally:
             self._end(context)
 

@@ -23,7 +23,7 @@ from rival_client.errors import DatabaseError
 from rival_workers.engine.paths import place_of
 from rival_workers.runtime.attempt.runs_in_hand import Commits, Durations, RunInHand
 from rival_workers.runtime.failpoints import failpoint
-from rival_workers.store.claim_records import BeginResult, FinishResult
+from rival_workers.store.claim_records import BeginResult, Delivered, FinishResult
 from rival_workers.store.group_commits import ALONE, Commit, FinishStep
 from rival_workers.store.interface import Store
 
@@ -38,6 +38,8 @@ MAX_GROUP = 64
 #: The end of a run, and the same for one whose clients are notified together with those of others.
 _PLAIN_END = FinishResult(run_ended=True)
 _ENDED = FinishResult(run_ended=True, is_announced=True)
+#: The answers that name the step that their run goes on with.
+_CLAIMING = (FinishResult, Delivered)
 
 
 class SchedulerThread:
@@ -262,7 +264,10 @@ class StepScheduler:
         ended = []
         for run, commit, answer in zip(group, commits, answers, strict=True):
             run.answer, run.place = answer, _next_place(answer)
-            if isinstance(answer, FinishResult) and answer == _PLAIN_END and isinstance(commit, FinishStep):
+            if isinstance(answer, Delivered) and answer.claimed is not None:
+                run.workflow = (answer.workflow, answer.version)
+            is_end = isinstance(answer, FinishResult) and answer.run_ended
+            if is_end and answer == _PLAIN_END and isinstance(commit, FinishStep):
                 run.answer = _ENDED
                 ended.append(commit.claim.run_id)
         if ended:
@@ -290,5 +295,5 @@ class StepScheduler:
 
 def _next_place(answer: Any) -> str | None:
     finished = answer.finished if isinstance(answer, BeginResult) else answer
-    claimed = finished.claimed if isinstance(finished, FinishResult) else None
+    claimed = finished.claimed if isinstance(finished, _CLAIMING) else None
     return "" if claimed is None else place_of(claimed.path)

@@ -71,7 +71,7 @@ class StepTransitions:
         """What follows from the outcome. What a decision depends on is only read if the step has such an option.
         `left`: seconds until the deadline of the run."""
         config, failed, run_id = position.config, isinstance(outcome, Failure), position.claim.run_id
-        failed_at = self.clock()
+        failed_at = outcome.at if isinstance(outcome, Failure) and outcome.at is not None else self.clock()
         decision = decide(
             config,
             position.attempt,
@@ -97,19 +97,19 @@ class StepTransitions:
         if isinstance(end, End) and position.config.idempotency_key is not None:
             end = replace(end, keyed=True)
         book = self.options.book()
-        advance = position.advance(end, position.policies.under(book))
-        commit = FinishStep(position.claim, end, advance, None)
+        advance, claim_for, successor = position.advance(end, position.policies.under(book)), None, None
         if in_place is not None:
             advance, claim_for = in_place.claims(advance)
-            successor = in_place.successor(position, advance, book)
-            commit = FinishStep(position.claim, end, advance, claim_for, successor)
-        finished: FinishResult | None = yield commit
+            successor = in_place.successor(position, advance, book) if in_place.after_waiting else None
+        finished: FinishResult | None = yield FinishStep(position.claim, end, advance, claim_for, successor)
         if finished is None:
             return None
         failpoint("after_finish_commit")
         if finished.ready is not None:
             failpoint("after_child_end_commit")
-        self.publish(position, finished, keep=None if in_place is None else in_place.message(position, finished))
+        # Most commits have only claimed the next step.
+        if finished.claimed is None or finished.opened or finished.grants or finished.ready is not None:
+            self.publish(position, finished, keep=None if in_place is None else in_place.message(position, finished))
         return finished
 
     def log_end(self, position: Position, finished: FinishResult | None) -> None:

@@ -23,7 +23,7 @@ from rival_client.model.step_config import StepConfig, shortest
 from rival_client.model.step_records import Step
 from rival_workers.errors import StepMovedOn
 from rival_workers.runtime.attempt.timers import AttemptTimers, Timer, Timers
-from rival_workers.runtime.flow.signals import OutOfReach
+from rival_workers.runtime.flow.stop_signals import OutOfReach
 from rival_workers.store.claim_records import Claim
 from rival_workers.store.interface import Store
 
@@ -183,7 +183,7 @@ class Heartbeat:
             return
         if beaten is None:
             raise StepMovedOn(
-                f"{self._where} has gone on without this attempt: it was cancelled, has timed out, or was taken over"
+                f"{self._where} has continued without this attempt: it was cancelled, has timed out, or was taken over"
             )
         self._progress = None if self._progress is progress else self._progress
         if self.timer is not None and beaten.left is not None:

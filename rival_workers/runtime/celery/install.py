@@ -159,5 +159,5 @@ def _check_app(app: Celery) -> None:
     if app.conf.broker_use_ssl and not secure:
         raise ConfigurationError(
             "The app has broker_use_ssl, but producers know the broker by its URL alone: write it as rediss://… or "
-            "amqps://…, with ssl_cert_reqs and the like in its query."
+            "amqps://…, with ssl_cert_reqs and other options in its query."
         )

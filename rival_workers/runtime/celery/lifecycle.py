@@ -17,8 +17,13 @@ from rival_client.broker.doorbell import Doorbell
 from rival_client.broker.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK
 from rival_workers.definition.registry import Registry
 from rival_workers.runtime.celery.app import Tasks
-from rival_workers.runtime.celery.revoke_commands import RevokeCommands
-from rival_workers.runtime.celery.task_events import AttemptEvents, ChildEvents, ConsumerEvents, SharedSwitch
+from rival_workers.runtime.celery.remote_control import (
+    AttemptEvents,
+    ChildEvents,
+    ConsumerEvents,
+    RevokeCommands,
+    SharedSwitch,
+)
 from rival_workers.runtime.celery.untrusted_messages import Garbage, read_call
 from rival_workers.runtime.fleet_rules import SharedNumber
 from rival_workers.runtime.overdue_rows import Round

@@ -38,6 +38,8 @@ class ValidatingChannel(redis.Channel):  # type: ignore[misc]
     _can_pop_many = True
     #: The command that waits for its answer is BLMPOP.
     _pops_many = False
+    #: How many messages its last answer had.
+    _count = 0
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -54,24 +56,25 @@ class ValidatingChannel(redis.Channel):  # type: ignore[misc]
         if queues:
             names = [self._q_for_pri(queue, level) for level in self.priority_steps for queue in queues]
             keys = [f"{self.global_keyprefix}{name}" for name in names]
-            self._in_poll, self._brpop_sent_at = self.client.connection, monotonic()
             seconds = (self.brpop_timeout if timeout is None else timeout) or 0
             count = self.intake.ask()
+            self._in_poll, self._brpop_sent_at = self.client.connection, monotonic()
             self.client.connection.send_command("BLMPOP", seconds, len(keys), *keys, "RIGHT", "COUNT", count)
 
     def _brpop_read(self, **options: Any) -> Any:
         if not self._pops_many or self.intake is None:
             return self._guarded(lambda: super(ValidatingChannel, self)._brpop_read(**options))
+        self._count = 0
         try:
             return self._deliver_popped(options)
         finally:
-            self.intake.was_answered()
+            self.intake.was_answered(self._count)
 
     def _deliver_popped(self, options: dict[str, Any]) -> bool:
         try:
             popped = self._popped(options)
         except ResponseError as error:
-            log.warning("the broker takes no BLMPOP (%s): messages are popped one by one", error)
+            log.warning("the broker does not support BLMPOP (%s): messages are popped one by one", error)
             self._can_pop_many = False
             return True
         finally:
@@ -81,6 +84,7 @@ class ValidatingChannel(redis.Channel):  # type: ignore[misc]
             raise Empty
         name = redis.bytes_to_str(popped[0]).removeprefix(self.global_keyprefix).rsplit(self.sep, 1)[0]
         self._queue_cycle.rotate(name)
+        self._count = len(popped[1])
         for entry in popped[1]:
             self._guarded(partial(self._deliver_entry, entry, name))
         return True

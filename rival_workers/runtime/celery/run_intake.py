@@ -33,6 +33,8 @@ class RunIntake:
         self._scheduler, self._coordinator, self._served = scheduler, coordinator, served
         #: Places for messages that the broker was asked for, and has not given yet.
         self._asked_for = 0
+        #: The last answer had all that was asked for, so more messages wait.
+        self._has_backlog = False
         self._lock = threading.Lock()
 
     @property
@@ -41,15 +43,18 @@ class RunIntake:
         return self._scheduler.size - self._scheduler.in_hand - len(state.reserved_requests)
 
     def ask(self) -> int:
-        """How many messages to ask the broker for. One place is left for a message whose countdown is over, unless
-        there is only one."""
+        """How many messages to ask the broker for. While it may take long to answer, one place is left for a message
+        whose countdown is over, unless there is only one. With a backlog, runs that have ended together are replaced
+        together: each answer costs more than its messages do."""
         with self._lock:
-            self._asked_for = min(max(1, self.room - 1), MOST_AT_ONCE)
+            room = self.room if self._has_backlog else self.room - 1
+            self._asked_for = min(max(1, room), MOST_AT_ONCE)
             return self._asked_for
 
-    def was_answered(self) -> None:
-        """The messages that the broker was asked for are here, or will not come."""
+    def was_answered(self, count: int) -> None:
+        """So many of the messages that the broker was asked for are here; the others will not come."""
         with self._lock:
+            self._has_backlog = count >= self._asked_for
             self._asked_for = 0
 
     def take(self, envelope: dict[str, Any]) -> bool:
@@ -82,7 +87,7 @@ class RunIntake:
 
     def _in_hand(self, message: AnyMessage) -> RunInHand:
         if isinstance(message, EventMessage):
-            return RunInHand(self._coordinator.delivering(message.event_id), None, "")
+            return RunInHand(self._coordinator.delivering(message.event_id), None)
         workflow = (message.workflow, message.version)
         if message.path is None:
             return RunInHand(self._coordinator.beginning(message.run_id, message.token, *workflow), workflow)

@@ -148,7 +148,7 @@ class FlowCalls:
 
     def _config(self, name: str, options: Mapping[str, Any], function: Any = None) -> StepConfig:
         """Options of a rule that a flow's step cannot have are for other steps, and are left out."""
-        own, tags = checked_options(options)
+        own, tags = checked_options(options) if options else ({}, ())
         return self._policies.of_step(name, own, tags, function)
 
     def sleep(self, duration: Duration = 0.0, **units: Unpack[SleepUnits]) -> SleepOperation:
@@ -226,7 +226,7 @@ class FlowCalls:
         if not _belongs_to(method, context):
             return self._step(step_call(function, args, {}, None, options), args)
         if method.__name__ not in STARTABLE:
-            raise InvalidArgument(argument, f"ctx.{method.__name__} cannot be begun. {_TAKEN}")
+            raise InvalidArgument(argument, f"ctx.{method.__name__} cannot be started. {_TAKEN}")
         begin = getattr(self, method.__name__)
         if begin == self.step:
             begin = functools.partial(self._gathered_step, options)

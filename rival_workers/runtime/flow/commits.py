@@ -20,8 +20,8 @@ from rival_workers.runtime.attempt.position import Position
 from rival_workers.runtime.attempt.time_limits import TimeLimits
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.flow.pending_operations import ChildOperation, EventOperation, Operation, SleepOperation
-from rival_workers.runtime.flow.signals import Again, Continued, Moved, OutOfReach, Suspend
-from rival_workers.runtime.flow.step_limit import FlowStepLimit
+from rival_workers.runtime.flow.step_threads import FlowStepLimit
+from rival_workers.runtime.flow.stop_signals import Again, Continued, Moved, OutOfReach, Suspend
 from rival_workers.runtime.logs.failure_log import FailureLog, FlowFailures
 from rival_workers.settings import WorkerSettings
 from rival_workers.store.flow_records import (
@@ -92,10 +92,8 @@ class FlowCommits:
     def suspend(self, write: CheckpointWrite | None, seconds: float | None, state: Json | None) -> None:
         """Suspend the flow for `seconds`, or without a time, and store one checkpoint. `state`: that of the flow, if it
         has changed."""
-        began = self.clock()
-        token = self._kept(lambda: self._store.suspend_step(self._position.claim, write, seconds, state))
-        # The row is due so many seconds after the beginning of the transaction.
-        self._suspended(token, None if seconds is None else began + seconds - self.clock())
+        began, token = self._timed(lambda: self._store.suspend_step(self._position.claim, write, seconds, state))
+        self._suspended(token, seconds, began)
 
     def commit(
         self,
@@ -130,7 +128,8 @@ class FlowCommits:
             failpoint("after_child_commit")
             self._ring_run(child)
         if progress.token is not None:
-            self._suspended(progress.token, progress.seconds)
+            # From the end of the commit: a claim may be a little early (`timers.EARLY`), and a sleep must not be.
+            self._suspended(progress.token, progress.seconds, self.clock())
         return progress
 
     def spawn(self, ref: CheckpointRef, child: ChildRun) -> SpawnedChild:
@@ -179,12 +178,25 @@ class FlowCommits:
         except FlowPaused:
             raise Suspend from None
 
-    def _suspended(self, token: int | None, seconds: float | None) -> None:
+    def _timed(self, operation: Callable[[], T]) -> tuple[float, T]:
+        """When the try that has succeeded began, and its result."""
+
+        def timed() -> tuple[float, T]:
+            began = self.clock()
+            return began, operation()
+
+        return self._kept(timed)
+
+    def _suspended(self, token: int | None, seconds: float | None, began: float) -> None:
+        """`seconds`: until the row is due, from the beginning of the transaction, which was not before `began`. The
+        claim of a message that comes early returns how many are left."""
         if token is None:
             raise Moved
         failpoint("after_suspend_commit")
+        if seconds is not None:
+            seconds = max(0.0, began + seconds - self.clock())
         if is_near(seconds, self._settings.near):
-            self._doorbell.publish([self._position.message(token, countdown=max(0.0, seconds or 0.0))])
+            self._doorbell.publish([self._position.message(token, countdown=seconds or 0.0)])
 
     def _ring_run(self, run_id: str) -> None:
         message = self._kept(lambda: self._store.started_run(run_id))

@@ -27,7 +27,7 @@ from rival_workers.definition.inject import Injection
 from rival_workers.engine.replay import CheckpointWrite, Replay
 from rival_workers.errors import ChildFailed, NotInFlows
 from rival_workers.runtime.attempt.context import Context
-from rival_workers.runtime.flow import step_limit
+from rival_workers.runtime.flow import step_threads
 from rival_workers.runtime.flow.calls import FindWorkflow, FlowCalls, child_run, workflow_name
 from rival_workers.runtime.flow.handles import ChildHandle, First, Handle, Start
 from rival_workers.runtime.flow.pending_operations import Operation, State, StepOperation
@@ -158,7 +158,7 @@ class BaseFlowContext(Context):
         run has continued without this attempt."""
         self.scheduler.check_not_stopped()
         super().heartbeat(progress)
-        step_limit.beat()
+        step_threads.beat()
 
     # -- values -------------------------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ class BaseFlowContext(Context):
         operations = [self._operation(one, options, f"calls[{index}]") for index, one in enumerate(calls)]
         if options and not any(isinstance(one, StepOperation) for one in operations):
             raise InvalidArgument(
-                ", ".join(options), "options of ctx.gather and ctx.first are for steps, and no call is one."
+                ", ".join(options), "options of ctx.gather and ctx.first apply to steps, but no call is a step."
             )
         return operations
 

@@ -17,10 +17,9 @@ from rival_client.model.timers import EARLY
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite, Replay
 from rival_workers.errors import FlowStuck, NotInFlows
 from rival_workers.runtime.failpoints import asks_to_stop
-from rival_workers.runtime.flow.guard import FlowGuard
 from rival_workers.runtime.flow.pending_operations import Operation, SleepOperation, State, StepOperation
-from rival_workers.runtime.flow.signals import Suspend
 from rival_workers.runtime.flow.step_threads import StepThreads, call_here
+from rival_workers.runtime.flow.stop_signals import FlowGuard, Suspend
 
 if TYPE_CHECKING:
     # A workflow's file is imported without the store.

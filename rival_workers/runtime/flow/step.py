@@ -20,7 +20,7 @@ from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWri
 from rival_workers.errors import InvalidResult, StepFailed
 from rival_workers.runtime.attempt.async_loop import async_steps
 from rival_workers.runtime.attempt.invoke import ends_attempt, failure
-from rival_workers.runtime.flow.step_limit import FlowStepLimit
+from rival_workers.runtime.flow.step_threads import FlowStepLimit
 from rival_workers.runtime.logs.failure_log import FlowFailures
 from rival_workers.runtime.logs.step_log import lowest_level
 

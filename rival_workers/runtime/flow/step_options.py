@@ -116,7 +116,7 @@ def checked_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[s
     tags = options.get("tags", ())
     if (own.get("fallback") or {}).get("shape", "value") != "value":
         problems.append(
-            "option fallback: in a flow only value(…) can be one: else try: ctx.step(…) except StepFailed: ctx.step(…)"
+            "option fallback: in a flow only value(…) is possible; or catch StepFailed and call ctx.step(…) again"
         )
     if (instead := own.get("on_failure")) in ("compensate", "dead_letter"):
         problems.append(f"on_failure={instead!r} is an option of the flow as a step, not of its own steps")

@@ -103,7 +103,13 @@ def _next(one: Failing, outcome: Failure, decision: Decision) -> str:
         return "the run continues"
     if one.attempt >= (configured_max(one.config) or 1):
         return "no retry"
-    return f"not retried: {why_not_retried(one.config, one.attempt, outcome)}"
+    return f"not retried: {_why_not(one, outcome, decision)}"
+
+
+def _why_not(one: Failing, outcome: Failure, decision: End) -> str:
+    why = (decision.error or {}).get("not_retried") or why_not_retried(one.config, one.attempt, outcome)
+    # The error asks for a retry, and there is time for it.
+    return why or f"the run has used its retry_budget of {one.config.retry_budget}"
 
 
 _WITHOUT = {

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from rival_client.db.prepared import PreparedPool
 from rival_client.db.prepared_statement import Row, Value
@@ -15,8 +16,14 @@ from rival_workers.engine.replay import Checkpoint, CheckpointWrite
 from rival_workers.store.claim_records import Claim
 from rival_workers.store.flow_records import ContinuedFlow, FlowClaim, FlowCommit, FlowProgress, StoredFlow
 from rival_workers.store.group_commits import ALONE
-from rival_workers.store.postgres.checkpoint_groups import RecordCall, Recorded, checkpoint_row, record_checkpoints
-from rival_workers.store.postgres.joined_calls import JoinedCalls
+from rival_workers.store.postgres.flow_groups import (
+    ContinueCall,
+    FlowCall,
+    JoinedCalls,
+    RecordCall,
+    checkpoint_row,
+    commit_flows,
+)
 from rival_workers.store.postgres.statements import PORTABLE, FastPath, FastPaths, load_statements
 from rival_workers.store.sql.flow_commits import FlowCommitsSql
 from rival_workers.store.sql.flows import FlowsSql
@@ -40,17 +47,6 @@ class CommitCall:
         """The ended steps in the order in which the flow receives their ends."""
         in_order = sorted(self.commit.writes, key=lambda one: (-one.ago, one.ref.path))
         return [replace(one, end_order=order) for order, one in enumerate(in_order, start=self.commit.next_order)]
-
-
-@dataclass(frozen=True)
-class ContinueCall:
-    claim: Claim
-    its_input: Json
-    state: Json | None
-    grace: float
-    claim_by: FlowClaim | None
-    #: The queues of the worker, as an array of Postgres.
-    queues: str
 
 
 # -- parameters and results -------------------------------------------------------------------------------
@@ -200,25 +196,29 @@ class PostgresFlows(FastPaths, FlowsSql, FlowCommitsSql):
     _groups: PreparedPool
 
     @cached_property
-    def _joined_checkpoints(self) -> JoinedCalls[RecordCall, Recorded]:
-        return JoinedCalls(self._record_together)
+    def _joined(self) -> JoinedCalls[FlowCall, Any]:
+        return JoinedCalls(self._commit_together)
+
+    def _commit_joined(self, call: FlowCall) -> Any:
+        """PORTABLE: it was not committed, and the portable path decides."""
+        done = self._joined.call(call) if call.can_join else ALONE
+        return self._commit_together([call])[0] if done is ALONE else done
+
+    def _commit_together(self, calls: Sequence[FlowCall]) -> list[Any]:
+        if len(calls) > 1:
+            return commit_flows(self._groups, calls)
+        [call] = calls
+        if isinstance(call, RecordCall):
+            return [self._fast(call, RECORD_CHECKPOINT)]
+        return [self._fast(call, *CONTINUE_FLOW)]
 
     def read_checkpoints(self, run_id: str, flow: str) -> StoredFlow:
         done = self._fast(ReadCall(run_id, flow), READ_CHECKPOINTS)
         return super().read_checkpoints(run_id, flow) if done is PORTABLE or done is None else done
 
     def record_checkpoint(self, claim: Claim, write: CheckpointWrite, state: Json | None = None) -> float | None:
-        call = RecordCall(claim, write, state)
-        done = self._joined_checkpoints.call(call) if call.can_join else ALONE
-        if done is ALONE:
-            [done] = self._record_together([call])
-        return super().record_checkpoint(claim, write, state) if done is PORTABLE or done is ALONE else done
-
-    def _record_together(self, calls: Sequence[RecordCall]) -> list[Recorded]:
-        if len(calls) > 1:
-            return record_checkpoints(self._groups, calls)
-        done = self._fast(calls[0], RECORD_CHECKPOINT)
-        return [done]
+        done = self._commit_joined(RecordCall(claim, write, state))
+        return super().record_checkpoint(claim, write, state) if done is PORTABLE else done
 
     def commit_flow(self, claim: Claim, commit: FlowCommit) -> FlowProgress | None:
         done = self._fast(CommitCall(claim, commit), *COMMIT_FLOW)
@@ -228,5 +228,5 @@ class PostgresFlows(FastPaths, FlowsSql, FlowCommitsSql):
         self, claim: Claim, its_input: Json, state: Json | None = None, claim_by: FlowClaim | None = None
     ) -> ContinuedFlow | None:
         call = ContinueCall(claim, its_input, state, self.ring_grace, claim_by, self._queues)
-        done = self._fast(call, *CONTINUE_FLOW)
+        done = self._commit_joined(call)
         return super().continue_flow(claim, its_input, state, claim_by) if done is PORTABLE else done

@@ -4,8 +4,9 @@ The statements are in `groups.sql`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from rival_client.db.prepared import PreparedPool
@@ -14,13 +15,20 @@ from rival_client.errors import DatabaseBusy, DatabaseRefused
 from rival_client.model.payload import load
 from rival_workers.engine.decisions import End
 from rival_workers.store.claim_records import BeginResult, FinishResult
-from rival_workers.store.group_commits import ALONE, BeginRun, Commit, FinishStep
+from rival_workers.store.group_commits import ALONE, BeginRun, Commit, DeliverEvent, FinishStep, StepCommit
 from rival_workers.store.postgres import limited_groups
 from rival_workers.store.postgres.claims import facts_of
-from rival_workers.store.postgres.endings import has_succeeded
-from rival_workers.store.postgres.lane_groups import FINISH_LANES, Columns, Lane, ended_columns
+from rival_workers.store.postgres.endings import FINISH_LANES, Columns, Lane, ended_columns, has_succeeded
+from rival_workers.store.postgres.events import DELIVER_EVENTS, DELIVER_TO_FLOWS, LOCK_EVENTS, Deliverer
 from rival_workers.store.postgres.limited_begins import BeginGate
-from rival_workers.store.postgres.limited_groups import BEGIN_LIMITED_RUNS, FINISH_LIMITED_STEPS, Contention
+from rival_workers.store.postgres.limited_groups import (
+    BEGIN_LIMITED_RUNS,
+    BEGIN_QUEUED_RUNS,
+    CARRY_LIMITED_STEPS,
+    FINISH_LIMITED_STEPS,
+    LOCK_FAIR_GROUPS,
+    Contention,
+)
 from rival_workers.store.postgres.statements import load_statements
 from rival_workers.store.postgres.steps import PostgresSteps
 from rival_workers.store.sql.sweeps import SweepsSql
@@ -38,6 +46,8 @@ class PostgresGroups(PostgresSteps, SweepsSql):
     _contention: Contention
 
     def can_group(self, commit: Commit) -> bool:
+        if isinstance(commit, DeliverEvent):
+            return commit.claim is not None
         advance = commit.advance
         if self._in_place(commit.claim_for) is None:
             return False
@@ -46,25 +56,30 @@ class PostgresGroups(PostgresSteps, SweepsSql):
         if not isinstance(commit.end, End) or not has_succeeded(commit.claim, commit.end):
             return False
         if limited_groups.is_limited(commit):
-            return limited_groups.can_finish(commit) and self._contention.allows(limited_groups.names_of(commit))
+            return limited_groups.can_finish(commit) and self._contention.allows(commit)
         return advance.claims_next or advance.completes_run or Lane.of(commit) is not None
 
     def may_wait(self, commit: Commit) -> bool:
-        return limited_groups.is_limited(commit)
+        return isinstance(commit, DeliverEvent) or limited_groups.is_limited(commit)
 
     def _can_begin_limited(self, commit: BeginRun) -> bool:
-        """A run that begins at a full gate waits, which the single path does in one commit."""
-        if not limited_groups.can_begin(commit) or limited_groups.gate_of_first(commit) in self._full_limits:
+        can_begin = limited_groups.can_begin(commit) or self._will_queue(commit)
+        return can_begin and self._contention.allows(commit)
+
+    def _will_queue(self, commit: Commit) -> bool:
+        """The gate of its first step is probably full, as it was for the last one, and it can wait there."""
+        if not isinstance(commit, BeginRun) or not limited_groups.can_queue(commit):
             return False
-        return self._contention.allows(limited_groups.names_of(commit))
+        return limited_groups.gate_of_first(commit) in self._full_limits
 
     def commit_group(self, commits: Sequence[Commit]) -> list[Any]:
         """Only commits that `can_group` has accepted."""
         executor = commits[0].claim_for
         # Of two commits of one step, the second is made alone: it is stale.
         own = {_place_of(commit): number for number, commit in enumerate(commits) if commit.claim_for == executor}
+        queued = {number for number in own.values() if self._will_queue(commits[number])}
         answers: list[Any] = [ALONE] * len(commits)
-        parts = [part for part in _parts(commits, [own[place] for place in sorted(own)]) if part.numbers]
+        parts = self._parts(commits, [own[place] for place in sorted(own)], queued)
         try:
             results = self._groups.fetch_groups([part.call(commits, executor) for part in parts])
         except (DatabaseBusy, DatabaseRefused):
@@ -78,9 +93,35 @@ class PostgresGroups(PostgresSteps, SweepsSql):
                 if part.frees and row[2] is not None:
                     freed[int(row[2])] = number
         for number in own.values():
-            self._contention.add(limited_groups.names_of(commits[number]), was_made=answers[number] is not ALONE)
+            if not isinstance(commit := commits[number], DeliverEvent):
+                self._contention.add(commit, was_made=answers[number] is not ALONE)
+        self._forget_full([commits[number] for number in queued if answers[number] is ALONE])
         self._look_again(freed, answers)
         return answers
+
+    def _forget_full(self, commits: Sequence[Any]) -> None:
+        for commit in commits:
+            self._full_limits.discard(limited_groups.gate_of_first(commit))
+
+    def _parts(self, commits: Sequence[Any], own: Sequence[int], queued: Collection[int]) -> list[Part]:
+        events = [number for number in own if isinstance(commits[number], DeliverEvent)]
+        others = [number for number in own if number not in events]
+        fair = [number for number in others if number in queued and limited_groups.is_fair(commits[number])]
+        parts = [
+            Part(fair, LOCK_FAIR_GROUPS, _with_gates(self._contention, _begin_columns), _waits),  # it returns no row
+            *self._deliveries(commits, events),
+            *_parts(commits, others, self._contention, queued),
+        ]
+        return [part for part in parts if part.numbers]
+
+    def _deliveries(self, commits: Sequence[Any], events: list[int]) -> Iterator[Part]:
+        if events:
+            claim = commits[events[0]].claim
+            same = [number for number in events if commits[number].claim == claim]
+            deliverer = Deliverer(claim, self.ring_grace, self._queues)
+            yield Part(same, LOCK_EVENTS, deliverer.columns, Deliverer.delivered)  # it returns no row
+            yield Part(same, DELIVER_EVENTS, deliverer.columns, Deliverer.delivered)
+            yield Part(same, DELIVER_TO_FLOWS, deliverer.columns, Deliverer.flow_delivered)
 
     def _look_again(self, freed: dict[int, int], answers: list[Any]) -> None:
         """As after a single finish. `freed`: the gates that were full, and the commits that have freed a slot."""
@@ -109,7 +150,11 @@ class Part:
         return self.statement, {"executor": executor, **self.columns([commits[number] for number in self.numbers])}
 
 
-def _parts(commits: Sequence[Commit], own: Sequence[int]) -> list[Part]:
+def _parts(
+    commits: Sequence[Any], own: Sequence[int], contention: Contention, queued: Collection[int] = ()
+) -> list[Part]:
+    """`queued`: begins that will probably find their gate full."""
+    with_gates = partial(_with_gates, contention)
     limited = [number for number in own if limited_groups.is_limited(commits[number])]
     begins = [number for number in own if isinstance(commits[number], BeginRun)]
     ends, lanes = list[int](), dict[Lane, list[int]]()
@@ -118,14 +163,18 @@ def _parts(commits: Sequence[Commit], own: Sequence[int]) -> list[Part]:
         if isinstance(commit, FinishStep) and number not in limited:
             lane = None if commit.advance.next_leaf or commit.advance.completes_run else Lane.of(commit)
             (ends if lane is None else lanes.setdefault(lane, [])).append(number)
+    carried = [one for one in limited if limited_groups.carries(commits[one])]
+    at_gates = [one for one in begins if one in limited and one not in queued]
     return [
         Part([one for one in begins if one not in limited], BEGIN_RUNS, _begin_columns, _begun),
-        Part([one for one in begins if one in limited], BEGIN_LIMITED_RUNS, _limited_begin_columns, _begun),
+        Part(at_gates, BEGIN_LIMITED_RUNS, with_gates(_begin_columns), _begun),
+        Part([one for one in own if one in queued], BEGIN_QUEUED_RUNS, with_gates(_begin_columns), _waits),
         Part(ends, FINISH_STEPS, _finish_columns, _finished),
+        Part(carried, CARRY_LIMITED_STEPS, with_gates(_finish_columns), _finished),
         Part(
-            [one for one in limited if one not in begins],
+            [one for one in limited if one not in begins and one not in carried],
             FINISH_LIMITED_STEPS,
-            _limited_finish_columns,
+            with_gates(_finish_columns),
             _finished,
             frees=True,
         ),
@@ -134,7 +183,9 @@ def _parts(commits: Sequence[Commit], own: Sequence[int]) -> list[Part]:
 
 
 def _place_of(commit: Commit) -> tuple[str, str]:
-    """Rows are locked in this order."""
+    """Rows are locked in this order; those of events in the order of the runs that they wake."""
+    if isinstance(commit, DeliverEvent):
+        return ("", commit.event_id)
     return (commit.run_id, "") if isinstance(commit, BeginRun) else commit.claim.where
 
 
@@ -154,15 +205,11 @@ def _finish_columns(commits: Sequence[Any]) -> Columns:
     return {"run_ids": run_ids, **ended_columns(commits), **_next_columns(commits)}
 
 
-def _limited_begin_columns(commits: Sequence[Any]) -> Columns:
-    return _begin_columns(commits) | limited_groups.gate_columns(commits)
+def _with_gates(contention: Contention, columns: Callable[[Any], Columns]) -> Callable[[Any], Columns]:
+    return lambda commits: columns(commits) | limited_groups.gate_columns(commits, contention)
 
 
-def _limited_finish_columns(commits: Sequence[Any]) -> Columns:
-    return _finish_columns(commits) | limited_groups.gate_columns(commits)
-
-
-def _next_columns(commits: Sequence[Commit]) -> Columns:
+def _next_columns(commits: Sequence[StepCommit]) -> Columns:
     """Of the step that each goes on with; nothing if its run ends."""
     paths, kinds, timeouts, policies = zip(*(commit.advance.next_values for commit in commits), strict=True)
     return {"next_paths": paths, "next_kinds": kinds, "timeouts": timeouts, "policies": policies}
@@ -171,6 +218,10 @@ def _next_columns(commits: Sequence[Commit]) -> Columns:
 def _begun(commit: BeginRun, row: Row) -> BeginResult:
     finished = FinishResult(claimed=commit.advance.next_leaf, token=commit.token)
     return BeginResult(load(row[1]), finished, facts_of(row[2], row[3], row[4], row[5], row[6]))
+
+
+def _waits(commit: BeginRun, row: Row) -> BeginResult:
+    return BeginResult(load(row[1]), FinishResult(token=commit.token), facts_of(*row[2:]))
 
 
 def _finished(commit: FinishStep, row: Row) -> FinishResult:

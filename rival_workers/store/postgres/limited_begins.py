@@ -3,14 +3,14 @@ with a ticket, in the commit that begins the run. The statements are in `limits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rival_client.db.prepared_statement import Row, Value
 from rival_client.model.limits import Limit
 from rival_client.model.payload import load
 from rival_workers.store.claim_records import BeginResult, FinishResult, WorkflowVersion
 from rival_workers.store.postgres.claims import facts_of, version_values
-from rival_workers.store.postgres.limited_finishes import LIMIT_STATEMENTS, gate_values, the_limit
+from rival_workers.store.postgres.limited_finishes import LIMIT_STATEMENTS, gate_values, the_gate
 from rival_workers.store.postgres.statements import FastPath
 from rival_workers.store.postgres.steps import BeginCall, next_values
 
@@ -23,9 +23,8 @@ def begin_gate(limit: Limit | None, of: WorkflowVersion | None) -> BeginGate:
 
 
 def may_enter(limit: Limit) -> bool:
-    """A ticket needs no look at other tickets: neither how many there are, nor those of a group."""
-    is_plain = limit.fair is None and limit.max_waiting is None and limit.on_full == "wait"
-    return is_plain and limit.shards == 1
+    """Its gate is the only one of its key, and a ticket needs no count of the others."""
+    return limit.max_waiting is None and limit.on_full == "wait" and limit.shards == 1
 
 
 @dataclass(frozen=True)
@@ -36,11 +35,15 @@ class LimitedBegin:
     @property
     def limit(self) -> Limit | None:
         opening = self.call.advance.next_leaf
-        return None if opening is None else the_limit(self.call.advance.config_of(opening.path).limits)
+        return None if opening is None else the_gate(self.call.advance.config_of(opening.path).limits)
 
     @property
     def may_enter(self) -> bool:
         return self.call.claim_for is not None and self.limit is not None and may_enter(self.limit)
+
+    @property
+    def is_fair(self) -> bool:
+        return self.limit is not None and self.limit.fair is not None
 
     @property
     def gate(self) -> BeginGate:
@@ -67,7 +70,8 @@ BEGIN_LIMITED: FastPath[LimitedBegin, BeginResult] = FastPath(
     shortcuts="begin_run",
     statement=LIMIT_STATEMENTS["rival_begin_run_limited"],
     applies=lambda begin: begin.limit is not None,
-    because="The run begins with one step. Without a slot, a claim of its own follows, as on the portable path.",
+    because="The run begins with one step. Without a slot, and with a rate, a claim of its own follows, as on the "
+    "portable path.",
     values=_begin,
     result=_begun,
 )
@@ -76,8 +80,14 @@ BEGIN_LIMITED: FastPath[LimitedBegin, BeginResult] = FastPath(
 BEGIN_QUEUED: FastPath[LimitedBegin, BeginResult] = FastPath(
     shortcuts="begin_run",
     statement=LIMIT_STATEMENTS["rival_begin_run_queued"],
-    applies=lambda begin: begin.may_enter,
+    applies=lambda begin: begin.may_enter and not begin.is_fair,
     because="The gate of its first step is full: the step waits at the end of the queue, as after a claim of its own.",
     values=_begin,
     result=lambda begin, row: BeginResult(load(row[0]), FinishResult(token=begin.call.token), facts_of(*row[1:])),
+)
+BEGIN_QUEUED_FAIRLY = replace(
+    BEGIN_QUEUED,
+    applies=lambda begin: begin.may_enter and begin.is_fair,
+    because="The same; no other transaction enters tickets of its group meanwhile, so those that wait are seen.",
+    lock=LIMIT_STATEMENTS["rival_lock_fair_group"],
 )

@@ -1,11 +1,12 @@
-"""Fast paths of steps that have one limit of how many run at once: claims in one round trip, and the store's operations
-with limits. The statements are in `limits.sql`.
+"""Fast paths of steps that have one limit, or one rate: claims in one round trip, and the store's operations with
+limits. The statements are in `limits.sql`.
 
-Rates, several limits of one step, keys of items and the end of a flow take the portable path.
+Several limits of one step, keys of items and the end of a flow take the portable path.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from rival_client.db.prepared_statement import Row, Value
 from rival_client.model.kinds import WITH_LANES
 from rival_client.model.limits import Limit
-from rival_client.sql.gates import Grant
+from rival_client.sql.gates import RATE_GRACE, Grant
 from rival_client.sql.wake import composites_above
 from rival_workers.engine.decisions import End, FallBack
 from rival_workers.engine.effects import Advance
@@ -29,8 +30,15 @@ from rival_workers.store.claim_records import (
     Without,
     WorkflowVersion,
 )
-from rival_workers.store.postgres.claims import CLAIM_STEP, ClaimCall, PostgresClaims
-from rival_workers.store.postgres.limited_begins import BEGIN_LIMITED, BEGIN_QUEUED, BeginGate, LimitedBegin, may_enter
+from rival_workers.store.postgres.claims import CLAIM_STEP, ClaimCall, PostgresClaims, route_of
+from rival_workers.store.postgres.limited_begins import (
+    BEGIN_LIMITED,
+    BEGIN_QUEUED,
+    BEGIN_QUEUED_FAIRLY,
+    BeginGate,
+    LimitedBegin,
+    may_enter,
+)
 from rival_workers.store.postgres.limited_finishes import (
     FINISH_LIMITED,
     LIMIT_STATEMENTS,
@@ -39,7 +47,9 @@ from rival_workers.store.postgres.limited_finishes import (
     LimitedFinish,
     Look,
     gate_values,
-    the_limit,
+    grants_of,
+    is_limited,
+    the_gate,
 )
 from rival_workers.store.postgres.statements import PORTABLE, FastPath, Portable, array_of
 from rival_workers.store.postgres.steps import BeginCall, FinishCall, PostgresSteps
@@ -62,11 +72,19 @@ class LimitedClaim:
     def values(self) -> dict[str, Value]:
         claim = self.call.claim
         its_gate = gate_values(self.limit, claim.run_id, claim.path)
-        return {**CLAIM_STEP.values(self.call), **its_gate}
+        return {**CLAIM_STEP.values(self.call), **its_gate, "rate_grace": RATE_GRACE}
+
+    @property
+    def is_paced(self) -> bool:
+        return self.limit.is_rate and self.call.within is None
+
+    @property
+    def is_limited(self) -> bool:
+        return not self.limit.is_rate and self.call.within is None
 
     @property
     def may_enter(self) -> bool:
-        return may_enter(self.limit)
+        return self.call.within is None and may_enter(self.limit)
 
 
 def _enter(claim: LimitedClaim) -> dict[str, Value]:
@@ -79,25 +97,58 @@ def _claimed(claim: LimitedClaim, row: Row) -> Claimed | None:
     return found if found is None or row[14] is None else replace(found, waited=float(row[14]))
 
 
+@dataclass(frozen=True)
+class Paced:
+    """What a claim at a rate has done: it has started, or came too early. `grants`: it has called these; `freed`: gates
+    that had all their tickets called, and at which none was left to call."""
+
+    answer: Claimed | NotYet | None
+    grants: tuple[Grant, ...] = ()
+    freed: tuple[int, ...] = ()
+
+
+def _paced(claim: LimitedClaim, row: Row) -> Paced:
+    if row[0] is None:
+        return Paced(NotYet(float(row[17] or 0), route_of(row[10], row[11])))
+    return Paced(_claimed(claim, row), grants_of(row[16]), tuple(json.loads(row[15] or "[]")))
+
+
 CLAIM_LIMITED: FastPath[LimitedClaim, Claimed] = FastPath(
     shortcuts="claim_step",
     statement=LIMIT_STATEMENTS["rival_claim_step_limited"],
-    applies=lambda claim: claim.call.within is None,
+    applies=lambda claim: claim.is_limited,
     because="Its gate has a slot and nothing waits at it, or the ticket of the step has a slot.",
     values=lambda claim: claim.values,
     result=_claimed,
 )
+CLAIM_PACED: FastPath[LimitedClaim, Paced] = FastPath(
+    shortcuts="claim_step",
+    statement=LIMIT_STATEMENTS["rival_claim_step_paced"],
+    applies=lambda claim: claim.is_paced,
+    because="It was called, or nothing was called and nothing waits, and its gate says whether it is time.",
+    values=lambda claim: claim.values,
+    result=_paced,
+)
 QUEUE_STEP: FastPath[LimitedClaim, Queued] = FastPath(
     shortcuts="claim_step",
     statement=LIMIT_STATEMENTS["rival_claim_step_queued"],
-    applies=lambda claim: claim.call.within is None and claim.may_enter,
+    applies=lambda claim: claim.may_enter and claim.limit.fair is None,
     because="Its gate is full: the step waits at the end of the queue.",
     values=_enter,
     result=lambda claim, row: Queued(claim.limit.gate_name, row[0] or ""),
 )
+QUEUE_STEP_FAIRLY = replace(
+    QUEUE_STEP,
+    applies=lambda claim: claim.may_enter and claim.limit.fair is not None,
+    because="The same; no other transaction enters tickets of its group meanwhile, so those that wait are seen.",
+    lock=LIMIT_STATEMENTS["rival_lock_fair_group"],
+)
+_STARTS: tuple[FastPath[LimitedClaim, Any], ...] = (CLAIM_LIMITED, CLAIM_PACED)
+_ENTERS: tuple[FastPath[LimitedClaim, Any], ...] = (QUEUE_STEP, QUEUE_STEP_FAIRLY)
+_BEGINS_QUEUED = (BEGIN_QUEUED, BEGIN_QUEUED_FAIRLY)
 
 
-LIMITED: tuple[FastPath[Any, Any], ...] = (BEGIN_LIMITED, BEGIN_QUEUED, CLAIM_LIMITED, QUEUE_STEP)
+LIMITED: tuple[FastPath[Any, Any], ...] = (BEGIN_LIMITED, *_BEGINS_QUEUED, *_STARTS, *_ENTERS)
 
 
 class PostgresLimits(PostgresClaims, PostgresSteps, SweepsSql):
@@ -111,7 +162,7 @@ class PostgresLimits(PostgresClaims, PostgresSteps, SweepsSql):
 
     def _begin_limited(self, begin: LimitedBegin) -> BeginResult | Portable | None:
         if begin.gate in self._full_limits:
-            queued = self._fast(begin, BEGIN_QUEUED)
+            queued = self._fast(begin, *_BEGINS_QUEUED)
             if queued is not PORTABLE:
                 return queued
             self._full_limits.discard(begin.gate)
@@ -138,18 +189,26 @@ class PostgresLimits(PostgresClaims, PostgresSteps, SweepsSql):
         limits: Sequence[Limit] = (),
         policy: str | None = None,
     ) -> Claimed | NotYet | Queued | WorkflowVersion | None:
-        limit = the_limit(limits)
+        limit = the_gate(limits)
         if limit is not None:
-            call = LimitedClaim(ClaimCall(claim, timeout, executor, of, within, self._queues, policy), limit)
-            paths: tuple[FastPath[LimitedClaim, Any], ...] = (CLAIM_LIMITED, QUEUE_STEP)
-            gate = self._found_full.pop(claim.run_id, None)
-            for path in paths if gate is None else reversed(paths):
-                done = self._fast(call, path)
-                if isinstance(done, Queued) and gate is not None:
-                    self._has_queued(gate)
-                if done is not PORTABLE:
-                    return done
+            call = ClaimCall(claim, timeout, executor, of, within, self._queues, policy)
+            done = self._claim_limited_fast(LimitedClaim(call, limit))
+            if done is not PORTABLE:
+                return done
         return super().claim_step(claim, timeout, executor, of=of, within=within, limits=limits, policy=policy)
+
+    def _claim_limited_fast(self, claim: LimitedClaim) -> Claimed | NotYet | Queued | Portable | None:
+        gate = self._found_full.pop(claim.call.claim.run_id, None)
+        for paths in (_STARTS, _ENTERS) if gate is None else (_ENTERS, _STARTS):
+            done: Any = self._fast(claim, *paths)
+            if isinstance(done, Queued) and gate is not None:
+                self._has_queued(gate)
+            if isinstance(done, Paced):
+                self._publish_grants(done.grants + self.look_again(done.freed))
+                return done.answer
+            if done is not PORTABLE:
+                return done  # type: ignore[no-any-return]
+        return PORTABLE
 
     def begin_run(
         self,
@@ -162,7 +221,8 @@ class PostgresLimits(PostgresClaims, PostgresSteps, SweepsSql):
         limits: Sequence[Limit] = (),
         without: Without | None = None,
     ) -> Begun:
-        if not limits:
+        opening = advance.next_leaf
+        if not limits and opening is not None and advance.limits_of(opening):
             call = BeginCall(run_id, token, advance, self._in_place(claim_for), of, without)
             done = self._begin_limited(LimitedBegin(call, self.ring_grace))
             if done is not PORTABLE:
@@ -178,10 +238,9 @@ class PostgresLimits(PostgresClaims, PostgresSteps, SweepsSql):
         claim_for: str | None,
         successor: Successor | None = None,
     ) -> FinishResult | None:
-        if isinstance(end, End):
+        if isinstance(end, End) and is_limited(claim.path, advance):
             call = FinishCall(claim, end, advance, self._in_place(claim_for), self.ring_grace, successor)
-            finish = LimitedFinish(call, self._queues)
-            left = self._finish_limited(finish) if finish.is_limited else None
+            left = self._finish_limited(LimitedFinish(call, self._queues))
             if left is not None:
                 return replace(left.finished, grants=left.finished.grants + self.look_again(left.freed))
         return super().finish_step(claim, end, advance, claim_for=claim_for)

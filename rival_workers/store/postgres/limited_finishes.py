@@ -6,15 +6,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from rival_client.db.prepared_statement import Row, Value
 from rival_client.model.limit_shards import home_shard
 from rival_client.model.limits import Limit
 from rival_client.model.queues import Route
-from rival_client.sql.gates import Grant
-from rival_workers.engine.effects import OpenRow
+from rival_client.sql.gates import RATE_GRACE, Grant
+from rival_workers.engine.effects import Advance, OpenRow
 from rival_workers.engine.paths import place_of
 from rival_workers.store.claim_records import FinishResult
 from rival_workers.store.postgres.claims import claimed_of, version_values
@@ -24,29 +24,60 @@ from rival_workers.store.postgres.steps import FinishCall, ended_values, next_va
 LIMIT_STATEMENTS = load_statements("limits.sql")
 
 
-def the_limit(limits: Sequence[Limit]) -> Limit | None:
-    """The limit of a step, if the statements can take a slot of it."""
-    if len(limits) != 1 or limits[0].is_rate or limits[0].needs_function or limits[0].made is not None:
+_NO_GATE = dict.fromkeys(
+    ("limit", "limit_suffix", "key_source", "key_path", "fair_source", "fair_path", "shard"),
+)
+
+
+def the_gate(limits: Sequence[Limit]) -> Limit | None:
+    """The limit of a step, if it is the only one and the statements can find its gate."""
+    if len(limits) != 1 or limits[0].needs_function or limits[0].made is not None:
         return None
-    source, *fields = (limits[0].key or "").split(".")
+    return limits[0] if _place(limits[0].key) and _place(limits[0].fair) else None
+
+
+@lru_cache(maxsize=1000)
+def _place(place: str | None) -> tuple[str | None, str] | None:
+    """Where the statements read it: its source, and its fields as an array. None: they cannot."""
+    source, *fields = (place or "").split(".")
     # A negative number would count from the end of a list.
-    return None if source == "item" or any(field.startswith("-") for field in fields) else limits[0]
+    if source == "item" or any(field.startswith("-") for field in fields):
+        return None
+    return source or None, array_of(fields)
+
+
+def the_limit(limits: Sequence[Limit]) -> Limit | None:
+    """The same, of how many run at once: the statements can take a slot of it."""
+    found = the_gate(limits)
+    return None if found is None or found.is_rate else found
 
 
 def gate_values(limit: Limit | None, run_id: str, path: str) -> dict[str, Value]:
     if limit is None:
-        return {"limit": None, "limit_suffix": None, "key_source": None, "key_path": None, "shard": None}
-    source, *fields = (limit.key or "").split(".")
+        return {**_NO_GATE}
+    key, fair = _place(limit.key), _place(limit.fair)
+    assert key, "found by the_gate"
+    assert fair
     return {
         "limit": limit.name,
         "limit_suffix": None if limit.name else limit.named("", place_of(path)).name,
-        "key_source": source or None,
-        "key_path": array_of(fields),
+        "key_source": key[0],
+        "key_path": key[1],
+        "fair_source": fair[0],
+        "fair_path": fair[1],
         "shard": home_shard(run_id, path, limit.shards),
     }
 
 
 # -- finish -----------------------------------------------------------------------------------------------
+
+
+def is_limited(path: str, advance: Advance) -> bool:
+    """The step that ends, or the one that follows, has limits."""
+    if advance.config_of(path).limits:
+        return True
+    opening = advance.next_leaf or (advance.lane[2] if advance.lane else None)
+    return opening is not None and bool(advance.limits_of(opening))
 
 
 @dataclass(frozen=True)
@@ -71,13 +102,6 @@ class LimitedFinish:
         if opening is None or not self.call.advance.goes_on(opening):
             return None
         return self.call.claim_for if self.limit or not self._limits(opening.path) else None
-
-    @property
-    def is_limited(self) -> bool:
-        """The step that ends, or the one that follows, has limits."""
-        return bool(self._limits(self.call.claim.path)) or (
-            self.opening is not None and bool(self._limits(self.opening.path))
-        )
 
     @property
     def completes(self) -> bool:
@@ -148,7 +172,7 @@ def grants_of(granted: str | None) -> tuple[Grant, ...]:
 
 
 def _grant(*ticket: Any) -> Grant:
-    said: tuple[Any, ...] = (*ticket[:7], 0.0, Route(ticket[7], ticket[8]))
+    said: tuple[Any, ...] = (*ticket[:7], float(ticket[9]), Route(ticket[7], ticket[8]))
     return Grant(*said)
 
 
@@ -214,7 +238,11 @@ LOOK_AGAIN: FastPath[Look, tuple[Grant, ...]] = FastPath(
     statement=LIMIT_STATEMENTS["rival_look_again"],
     applies=lambda look: True,
     because="Each gate has freed one slot: at most one ticket of it is granted.",
-    values=lambda look: {"gates": array_of(map(str, look.gates)), "grace": look.grace},
+    values=lambda look: {
+        "gates": array_of(map(str, look.gates)),
+        "grace": look.grace,
+        "rate_grace": RATE_GRACE,
+    },
     result=lambda look, row: grants_of(row[0]),
     decides=True,
 )

@@ -4,31 +4,35 @@ the limits. The statements are in `limit_groups.sql`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import random
+from collections.abc import Sequence
 
 from rival_client.db.prepared_statement import GroupValue
+from rival_client.model.limit_shards import MAX_SHARDS
 from rival_client.model.limits import Limit
 from rival_workers.engine.effects import OpenRow
-from rival_workers.store.group_commits import BeginRun, Commit, FinishStep
-from rival_workers.store.postgres.limited_begins import BeginGate, begin_gate
-from rival_workers.store.postgres.limited_finishes import gate_values, the_limit
+from rival_workers.store.group_commits import BeginRun, FinishStep, StepCommit
+from rival_workers.store.postgres.limited_begins import BeginGate, begin_gate, may_enter
+from rival_workers.store.postgres.limited_finishes import gate_values, the_gate, the_limit
 from rival_workers.store.postgres.statements import load_statements
 
 STATEMENTS = load_statements("limit_groups.sql")
-BEGIN_LIMITED_RUNS, FINISH_LIMITED_STEPS = (
-    STATEMENTS["rival_begin_limited_runs"],
-    STATEMENTS["rival_finish_limited_steps"],
-)
+BEGIN_LIMITED_RUNS, BEGIN_QUEUED_RUNS = STATEMENTS["rival_begin_limited_runs"], STATEMENTS["rival_begin_queued_runs"]
+LOCK_FAIR_GROUPS = STATEMENTS["rival_lock_fair_groups"]
+FINISH_LIMITED_STEPS = STATEMENTS["rival_finish_limited_steps"]
+CARRY_LIMITED_STEPS = STATEMENTS["rival_carry_limited_steps"]
 _COLUMNS = {
     "limit": "limits",
     "limit_suffix": "limit_suffixes",
     "key_source": "key_sources",
     "key_path": "key_paths",
+    "fair_source": "fair_sources",
+    "fair_path": "fair_paths",
     "shard": "shards",
 }
 
 
-def is_limited(commit: Commit) -> bool:
+def is_limited(commit: StepCommit) -> bool:
     """The step that opens has limits, or the one that ends."""
     leaf, advance = commit.advance.next_leaf, commit.advance
     if leaf is not None and advance.limits_of(leaf):
@@ -36,7 +40,7 @@ def is_limited(commit: Commit) -> bool:
     return isinstance(commit, FinishStep) and bool(advance.config_of(commit.claim.path).limits)
 
 
-def names_of(commit: Commit) -> tuple[str, ...]:
+def names_of(commit: StepCommit) -> tuple[str, ...]:
     """What the limits of a commit are remembered by: their names, or the paths of steps whose limit has none."""
     leaf, advance = commit.advance.next_leaf, commit.advance
     paths = () if leaf is None else (leaf.path,)
@@ -46,20 +50,32 @@ def names_of(commit: Commit) -> tuple[str, ...]:
 
 class Contention:
     """Which limits had gates that others used at the same moment, so that the commits of a group were made alone after
-    all. They are made alone at once then, and now and then in a group again."""
+    all. They are made alone at once then, and now and then in a group again.
+
+    A group uses one shard of a limit for all that it starts. If another process uses the same one, it takes another.
+    """
 
     def __init__(self) -> None:
-        #: The share of the last commits that groups have made, by the name of the limit.
+        #: The share of the last commits that groups have made, by the name of the limit, where it is not all.
         self._made: dict[str, float] = {}
         self._asked = 0
+        self._shard = random.randrange(MAX_SHARDS)
 
-    def add(self, names: Iterable[str], *, was_made: bool) -> None:
-        for name in names:
-            made = self._made.get(name, 1.0)
-            self._made[name] = made + 0.1 * (was_made - made)
+    def add(self, commit: StepCommit, *, was_made: bool) -> None:
+        if was_made and not self._made:
+            return
+        for name in names_of(commit):
+            made = self._made.pop(name, 1.0)
+            made += 0.1 * (was_made - made)
+            if made < 0.99:
+                self._made[name] = made
+            self._shard += not was_made
 
-    def allows(self, names: Iterable[str]) -> bool:
-        if all(self._made.get(name, 1.0) >= 0.5 for name in names):
+    def shard_of(self, shards: int) -> int:
+        return self._shard % shards
+
+    def allows(self, commit: StepCommit) -> bool:
+        if not self._made or all(self._made.get(name, 1.0) >= 0.5 for name in names_of(commit)):
             return True
         self._asked += 1
         return self._asked // 8 % 8 == 0
@@ -68,6 +84,17 @@ class Contention:
 def can_begin(commit: BeginRun) -> bool:
     leaf = commit.advance.next_leaf
     return leaf is not None and commit.advance.goes_on(leaf) and _next_limit(commit, leaf) is not None
+
+
+def can_queue(commit: BeginRun) -> bool:
+    """Its first step can wait at a full gate."""
+    limit = _first_gate(commit)
+    return limit is not None and may_enter(limit)
+
+
+def is_fair(commit: BeginRun) -> bool:
+    limit = _first_gate(commit)
+    return limit is not None and limit.fair is not None
 
 
 def can_finish(commit: FinishStep) -> bool:
@@ -80,23 +107,36 @@ def can_finish(commit: FinishStep) -> bool:
     return advance.goes_on(leaf) and (not advance.limits_of(leaf) or _next_limit(commit, leaf) is not None)
 
 
+def carries(commit: StepCommit) -> bool:
+    """The step that follows has the same limit, so it probably takes over the slot."""
+    leaf, advance = commit.advance.next_leaf, commit.advance
+    if leaf is None or isinstance(commit, BeginRun):
+        return False
+    limit, own = _next_limit(commit, leaf), advance.config_of(commit.claim.path).limits
+    return limit is not None and limit.name is not None and own == (limit,)
+
+
 def gate_of_first(commit: BeginRun) -> BeginGate:
+    return begin_gate(_first_gate(commit), commit.of)
+
+
+def _first_gate(commit: BeginRun) -> Limit | None:
     leaf = commit.advance.next_leaf
-    return begin_gate(None if leaf is None else _next_limit(commit, leaf), commit.of)
+    return None if leaf is None else the_gate(commit.advance.limits_of(leaf))
 
 
-def gate_columns(commits: Sequence[Commit]) -> dict[str, GroupValue]:
+def gate_columns(commits: Sequence[StepCommit], contention: Contention) -> dict[str, GroupValue]:
     """The limits of the steps that open."""
-    rows = [_gate(commit) for commit in commits]
-    columns = {column: [row[name] for row in rows] for name, column in _COLUMNS.items()}
-    return {**columns, "shards": [int(shard or 0) for shard in columns["shards"]]}  # type: ignore[dict-item]
+    rows = [_gate(commit, contention) for commit in commits]
+    return {column: [row[name] for row in rows] for name, column in _COLUMNS.items()}  # type: ignore[misc]
 
 
-def _gate(commit: Commit) -> dict[str, str | int | float | None]:
+def _gate(commit: StepCommit, contention: Contention) -> dict[str, str | int | float | None]:
     leaf = commit.advance.next_leaf
-    run_id = commit.run_id if isinstance(commit, BeginRun) else commit.claim.run_id
-    return gate_values(None if leaf is None else _next_limit(commit, leaf), run_id, "" if leaf is None else leaf.path)
+    limit = None if leaf is None else the_gate(commit.advance.limits_of(leaf))
+    values = gate_values(limit, "", "" if leaf is None else leaf.path)
+    return {**values, "shard": 0 if limit is None else contention.shard_of(limit.shards)}
 
 
-def _next_limit(commit: Commit, leaf: OpenRow) -> Limit | None:
+def _next_limit(commit: StepCommit, leaf: OpenRow) -> Limit | None:
     return the_limit(commit.advance.limits_of(leaf))

@@ -10,9 +10,13 @@
 -- parts of a statement have no order of their own; each takes a value from the part that must come before it. A finish
 -- that has changed one gate takes the next one with SKIP LOCKED only.
 --
+-- A rate counts its starts at its gate, so each of them updates the gate, and calls the next ticket: it is granted with
+-- a time (`wait`). The slot of a rate is only that of a called ticket.
+--
 -- A start is recorded by the clock, not by the time of the transaction: that may have waited for the end of a step.
 --
--- A part (`-- part:`) is text that statements contain as :{name}.
+-- A part (`-- part:`) is text that statements contain as :{name}, or as :{key as fair} with the parameters `fair_…`
+-- instead of `key_…`.
 
 -- part: run_lock
 (SELECT pg_advisory_xact_lock_shared(hashtextextended(:'run_id'::text, 726356)) IS NOT NULL)
@@ -34,6 +38,29 @@ CASE WHEN :'key_source'::text IS NULL THEN ''
 -- The name of the next step's limit; null: it has none. Without a name of its own, it is named after the workflow.
 coalesce(:'limit'::text, run.workflow || :'limit_suffix'::text) AS next_limit, :{key} AS next_key
 
+-- part: fair_group
+-- The group of the next step, between which its limit is fair; null: the limit is not fair, or the portable path makes it.
+CASE WHEN :'fair_source'::text IS NOT NULL THEN :{key as fair} END AS fair_group
+
+-- part: group_known
+(:'fair_source'::text IS NULL OR held.fair_group IS NOT NULL)
+
+-- part: arrival
+-- The place of a new ticket in its queue. What is of a group comes a turn after the last one of it, and the first one of
+-- a group at the end of the turn that is being served (`rival_client.model.limits.fair_base`).
+LATERAL (
+    SELECT greatest(arrives.at, (
+        SELECT max(waiting.base) + 3600 FROM rival_tickets waiting
+        WHERE waiting.gate = full_gate.id AND waiting.granted_at IS NULL
+          AND waiting.fair_group = full_gate.fair_group), (
+        SELECT first.base + 1800 FROM (
+            SELECT waiting.base FROM rival_tickets waiting
+            WHERE full_gate.fair_group IS NOT NULL AND waiting.gate = full_gate.id AND waiting.granted_at IS NULL
+            ORDER BY waiting.rank, waiting.run_id, waiting.path LIMIT 1) AS first
+        WHERE first.base > arrives.at)) AS at
+    FROM (SELECT extract(epoch FROM clock_timestamp())::float8 AS at) AS arrives
+) AS arrival
+
 -- part: has_room
 gate.shard = :'shard' AND gate.gap IS NULL AND gate.used < gate.max
   AND NOT EXISTS (SELECT FROM rival_tickets waiting WHERE waiting.gate = gate.id AND waiting.granted_at IS NULL)
@@ -50,7 +77,7 @@ step.slots IS NULL AND step.kind <> 'external'
   AND run.status IN ('pending', 'running', 'suspended') AND NOT step.paused AND run.paused_at IS NULL
 
 -- part: starts
-status = 'running', attempts = attempts + 1, executor_id = :'executor', started_at = clock_timestamp(),
+status = 'running', attempts = attempts + 1, executor_id = :'executor',
 execution_token = execution_token + 1, timeout_token = timeout_token + 1, rings = 0, parked = NULL,
 timeout_at = least(now() + make_interval(secs => :'timeout'), step.deadline_at),
 ring_at = least(now() + make_interval(secs => :'timeout'), step.deadline_at), start_by = NULL,
@@ -66,7 +93,8 @@ gate AS (
     SELECT gate.id, gate.name, gate.key, gate.shard, gate.used <= gate.max AS flows, left_slots.is_last
     FROM left_slots JOIN rival_gates gate ON gate.id = ANY(left_slots.slots)
 ), next AS (
-    SELECT gate.id AS slot, first.run_id, first.path, first.token, first.created_at
+    SELECT gate.id AS slot, first.run_id, first.path, first.token, first.created_at, 0::float8 AS wait,
+           :'grace'::float8 AS look
     FROM gate, LATERAL (
         SELECT ticket.run_id, ticket.path, ticket.token, ticket.created_at
         FROM (SELECT shard.id FROM rival_gates shard WHERE shard.name = gate.name AND shard.key = gate.key
@@ -80,12 +108,13 @@ gate AS (
 
 -- part: grant
 UPDATE rival_tickets ticket
-SET granted_at = now(), slot = next.slot, due_at = NULL, rings = 0, ring_at = now() + make_interval(secs => :'grace')
+SET granted_at = now(), slot = next.slot, rings = 0, ring_at = now() + make_interval(secs => next.look),
+    due_at = CASE WHEN next.wait > 0 THEN now() + make_interval(secs => next.wait) END
 FROM next WHERE ticket.run_id = next.run_id AND ticket.path = next.path
 
 -- part: message
 json_build_array(ticket.run_id, ticket.path, ticket.token, ticket.workflow, ticket.version, ticket.attempt, ticket.lost,
-                 ticket.queue, ticket.level) AS message
+                 ticket.queue, ticket.level, next.wait) AS message
 
 -- part: leave
 -- Each slot goes to its ticket; without one it is free. `kept`: the slot that the next step takes over.
@@ -193,11 +222,11 @@ FROM run, start;
 -- shortcuts: begin_run
 -- The run begins at a full gate: its first step waits with a ticket, as after a claim (rival_claim_step_queued).
 WITH held AS (
-    SELECT id, :{next_limit} FROM rival_runs run WHERE :{may_begin} FOR NO KEY UPDATE
+    SELECT id, :{next_limit}, :{fair_group} FROM rival_runs run WHERE :{may_begin} FOR NO KEY UPDATE
 ), full_gate AS (
-    SELECT gate.id, gate.name, gate.key
+    SELECT gate.id, gate.name, gate.key, held.fair_group
     FROM held JOIN rival_gates gate ON gate.name = held.next_limit AND gate.key = held.next_key
-    WHERE gate.shard = :'shard' AND gate.gap IS NULL AND gate.used >= gate.max
+    WHERE gate.shard = :'shard' AND gate.used >= gate.max AND :{group_known}
     FOR SHARE OF gate
 ), run AS (
     UPDATE rival_runs run
@@ -209,11 +238,11 @@ WITH held AS (
     INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, created_at)
     SELECT id, :'next_path', :'next_kind', 'waiting', 0, token, token - 1, now() FROM run
 ), ticket AS (
-    INSERT INTO rival_tickets (run_id, path, token, gate, base, rank, workflow, version, attempt, lost, queue, level,
-                               created_at)
-    SELECT id, :'next_path', token, gate, arrival.at, arrival.at + 60 * coalesce(priority, 0), workflow, version, 1, 0,
-           NULL, coalesce(priority, 0), now()
-    FROM run, (SELECT extract(epoch FROM clock_timestamp())::float8 AS at) AS arrival
+    INSERT INTO rival_tickets (run_id, path, token, gate, base, rank, fair_group, workflow, version, attempt, lost,
+                               queue, level, created_at)
+    SELECT run.id, :'next_path', token, gate, arrival.at, arrival.at + 60 * coalesce(priority, 0),
+           full_gate.fair_group, workflow, version, 1, 0, NULL, coalesce(priority, 0), now()
+    FROM run, full_gate, :{arrival}
 ), recorded AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
     SELECT id, entry.path, entry.what, entry.detail, :'executor', now()
@@ -262,7 +291,7 @@ WITH held AS (
     WHERE slot.since IS NOT NULL AND ticket.run_id = :'run_id' AND ticket.path = :'path'
 ), claimed AS (
     UPDATE rival_steps step
-    SET :{starts}, slots = ARRAY[slot.id]
+    SET :{starts}, started_at = clock_timestamp(), slots = ARRAY[slot.id]
     FROM held, slot
     WHERE step.run_id = held.run_id AND step.path = :'path'
     RETURNING step.run_id, execution_token, timeout_token, attempts, lost, held.input, kind, held.labels,
@@ -284,29 +313,118 @@ SELECT execution_token, timeout_token, attempts, lost, input, kind, labels, extr
        policies, extract(epoch FROM clock_timestamp() - since)
 FROM claimed;
 
+-- name: rival_claim_step_paced
+-- shortcuts: claim_step
+-- As before, for a rate: the step starts if it is time, as the gate says once it is locked, and calls the next ticket.
+-- One that was called too early only learns how long it has to wait.
+WITH held AS (
+    SELECT step.run_id, step.status, step.queue, run.input, run.labels, run.policies, run.priority AS run_level,
+           coalesce(step.priority, run.priority) AS level,
+           CASE WHEN run.error IS NULL THEN run.deadline_at END AS run_deadline, :{key} AS key
+    FROM rival_steps step JOIN rival_runs run ON run.id = step.run_id
+    WHERE :{startable} AND step.status IN ('pending', 'waiting_retry', 'waiting') AND :{run_lock}
+    FOR NO KEY UPDATE OF step
+), awake AS (
+    SELECT run.id FROM held JOIN rival_runs run ON run.id = held.run_id WHERE run.status = 'suspended'
+    FOR NO KEY UPDATE OF run
+), ticket AS (
+    SELECT ticket.run_id, ticket.slot, ticket.created_at
+    FROM held JOIN rival_tickets ticket ON ticket.run_id = held.run_id AND ticket.path = :'path'
+    WHERE (SELECT count(*) FROM awake) >= 0
+    FOR UPDATE OF ticket
+), gate AS MATERIALIZED (
+    SELECT gate.id, gate.used, gate.max, gate.gap, gate.slack, gate.next_start, ticket.created_at AS since
+    FROM held LEFT JOIN ticket ON TRUE JOIN rival_gates gate ON gate.name = :'limit' AND gate.key = held.key
+    WHERE gate.shard = 0 AND gate.gap IS NOT NULL AND (
+        (held.status = 'waiting' AND ticket.slot = gate.id)
+        OR (held.status <> 'waiting' AND ticket.run_id IS NULL AND gate.used = 0
+            AND (SELECT waiting.run_id FROM rival_tickets waiting
+                 WHERE waiting.gate = gate.id AND waiting.granted_at IS NULL LIMIT 1) IS NULL))
+    FOR NO KEY UPDATE OF gate
+), timed AS MATERIALIZED (
+    SELECT gate.*, extract(epoch FROM clock_timestamp())::float8 AS at FROM gate
+), starting AS MATERIALIZED (
+    SELECT id, used, max, gap, slack, since, at, greatest(next_start, at) + gap AS next_start
+    FROM timed WHERE next_start - slack <= at
+), next AS (
+    SELECT starting.id AS slot, first.run_id, first.path, call.wait, call.wait + :'rate_grace'::float8 AS look
+    FROM starting, LATERAL (
+        SELECT greatest(0, starting.next_start - slack - at + (used - 1) * gap) AS wait) AS call,
+    LATERAL (
+        SELECT run_id, path FROM rival_tickets
+        WHERE rival_tickets.gate = starting.id AND granted_at IS NULL
+        ORDER BY rank, run_id, path LIMIT 1 FOR UPDATE SKIP LOCKED) AS first
+    WHERE starting.since IS NOT NULL AND starting.used <= starting.max
+), granted AS (
+    :{grant}
+    RETURNING :{message}
+), moved AS (
+    UPDATE rival_gates gate
+    SET next_start = starting.next_start, touched_at = now(),
+        used = gate.used - (starting.since IS NOT NULL AND NOT EXISTS (SELECT FROM next))::int
+    FROM starting WHERE gate.id = starting.id
+    RETURNING gate.id, gate.used < starting.used AND starting.used >= starting.max AS was_full
+), spent AS (
+    DELETE FROM rival_tickets ticket USING starting
+    WHERE starting.since IS NOT NULL AND ticket.run_id = :'run_id' AND ticket.path = :'path'
+), claimed AS (
+    UPDATE rival_steps step
+    SET :{starts}, started_at = to_timestamp(starting.at)
+    FROM held, starting
+    WHERE step.run_id = held.run_id AND step.path = :'path'
+    RETURNING step.run_id, execution_token, timeout_token, attempts, lost, held.input, kind, held.labels,
+              held.run_deadline, held.run_level, step.deadline_at, held.policies, starting.since
+), woken AS (
+    UPDATE rival_runs run SET status = 'running' FROM awake, claimed WHERE run.id = awake.id
+), recorded AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT run_id, :'path', 'claimed',
+           CASE WHEN since IS NULL THEN json_build_object('attempt', attempts)
+                ELSE json_build_object('attempt', attempts,
+                                       'waited', extract(epoch FROM clock_timestamp() - since)) END,
+           :'executor', now()
+    FROM claimed
+)
+SELECT execution_token, timeout_token, attempts, lost, claimed.input, kind, claimed.labels,
+       extract(epoch FROM claimed.run_deadline), extract(epoch FROM claimed.run_deadline - now()), claimed.run_level,
+       held.queue, held.level, extract(epoch FROM deadline_at - now()), claimed.policies,
+       extract(epoch FROM clock_timestamp() - claimed.since), (SELECT json_agg(id) FROM moved WHERE was_full),
+       (SELECT json_agg(message) FROM granted), timed.next_start - timed.slack - timed.at
+FROM timed JOIN held ON TRUE LEFT JOIN claimed ON TRUE
+WHERE claimed.run_id IS NOT NULL OR timed.since IS NOT NULL;
+
+-- name: rival_lock_fair_group
+-- A statement of its own, before any row is locked: the next one must see the tickets of the group that were entered
+-- while this one waited, to come after them.
+SELECT pg_advisory_xact_lock(726358, hashtext(coalesce(:'limit'::text, run.workflow || :'limit_suffix'::text)
+                                              || E'\x1f' || coalesce(:{key as fair}, '')))
+FROM rival_runs run WHERE run.id = :'run_id';
+
 -- name: rival_claim_step_queued
 -- shortcuts: claim_step
 -- ENTER: the gate is full, so the step waits with a ticket. What would free a slot waits for this transaction. A gate
 -- that has room by the time its row is locked, and at which others wait, is left to the portable path.
 WITH held AS (
     SELECT step.run_id, step.execution_token, step.attempts, step.lost, step.queue, run.workflow, run.version,
-           coalesce(step.priority, run.priority, 0) AS level, :{key} AS key
+           coalesce(step.priority, run.priority, 0) AS level, :{key} AS key, :{fair_group}
     FROM rival_steps step JOIN rival_runs run ON run.id = step.run_id
     WHERE :{startable} AND step.status IN ('pending', 'waiting_retry') AND :{run_lock}
     FOR NO KEY UPDATE OF step
 ), its_run AS (
     SELECT run.id, run.status FROM held JOIN rival_runs run ON run.id = held.run_id FOR NO KEY UPDATE OF run
 ), full_gate AS (
-    SELECT gate.id, gate.key FROM held JOIN its_run ON its_run.id = held.run_id JOIN rival_gates gate USING (key)
-    WHERE gate.name = :'limit' AND gate.shard = :'shard' AND gate.gap IS NULL AND gate.used >= gate.max
+    SELECT gate.id, gate.key, held.fair_group
+    FROM held JOIN its_run ON its_run.id = held.run_id JOIN rival_gates gate USING (key)
+    WHERE gate.name = :'limit' AND gate.shard = :'shard' AND gate.used >= gate.max AND :{group_known}
       AND NOT EXISTS (SELECT FROM rival_tickets own WHERE own.run_id = :'run_id' AND own.path = :'path')
     FOR SHARE OF gate
 ), ticket AS (
-    INSERT INTO rival_tickets (run_id, path, token, gate, base, rank, workflow, version, attempt, lost, queue, level,
-                               created_at)
+    INSERT INTO rival_tickets (run_id, path, token, gate, base, rank, fair_group, workflow, version, attempt, lost,
+                               queue, level, created_at)
     SELECT held.run_id, :'path', held.execution_token + 1, full_gate.id, arrival.at, arrival.at + 60 * held.level,
-           held.workflow, held.version, held.attempts + 1, held.lost, held.queue, held.level, now()
-    FROM held, full_gate, (SELECT extract(epoch FROM clock_timestamp())::float8 AS at) AS arrival
+           full_gate.fair_group, held.workflow, held.version, held.attempts + 1, held.lost, held.queue, held.level,
+           now()
+    FROM held, full_gate, :{arrival}
 ), queued AS (
     UPDATE rival_steps step
     SET status = 'waiting', execution_token = step.execution_token + 1, due_at = NULL,
@@ -335,14 +453,18 @@ SELECT key FROM full_gate;
 -- shortcuts: look_again
 -- Grants the first ticket of gates that have room. Safe at any time: it holds nothing else.
 WITH room AS (
-    SELECT gate.id, gate.name, gate.key, gate.shard FROM rival_gates gate
-    WHERE gate.id = ANY(:'gates'::bigint[]) AND gate.used < gate.max AND gate.gap IS NULL
+    SELECT gate.id, gate.name, gate.key, gate.shard, gate.used, gate.gap, gate.slack, gate.next_start
+    FROM rival_gates gate
+    WHERE gate.id = ANY(:'gates'::bigint[]) AND gate.used < gate.max
       AND EXISTS (SELECT FROM rival_gates shard JOIN rival_tickets waiting ON waiting.gate = shard.id
                   WHERE shard.name = gate.name AND shard.key = gate.key AND waiting.granted_at IS NULL)
     ORDER BY gate.id FOR NO KEY UPDATE OF gate
 ), next AS (
-    SELECT room.id AS slot, first.run_id, first.path
-    FROM room, LATERAL (
+    SELECT room.id AS slot, first.run_id, first.path, call.wait,
+           call.wait + CASE WHEN room.gap IS NULL THEN :'grace' ELSE :'rate_grace' END::float8 AS look
+    FROM room, LATERAL (SELECT CASE WHEN room.gap IS NULL THEN 0 ELSE
+            greatest(0, room.next_start - room.slack - extract(epoch FROM clock_timestamp())::float8
+                        + room.used * room.gap) END AS wait) AS call, LATERAL (
         SELECT ticket.run_id, ticket.path
         FROM (SELECT shard.id FROM rival_gates shard WHERE shard.name = room.name AND shard.key = room.key
               ORDER BY shard.id <> room.id, shard.shard <= room.shard, shard.shard) AS shards,
@@ -446,7 +568,7 @@ WITH :{ends_run}, :{first_tickets}, taking AS (
     LIMIT 1 FOR NO KEY UPDATE OF step, run SKIP LOCKED
 ), taken AS (
     UPDATE rival_steps step
-    SET :{starts}, slots = ARRAY[taking.slot]
+    SET :{starts}, started_at = clock_timestamp(), slots = ARRAY[taking.slot]
     FROM taking
     WHERE step.run_id = taking.run_id AND step.path = :'path'
     RETURNING step.run_id, execution_token, timeout_token, attempts, lost, taking.input, kind, taking.labels,

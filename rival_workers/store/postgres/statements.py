@@ -2,7 +2,8 @@
 
 A statement begins with `-- name:` and ends where the next one begins. `-- shortcuts:` names the store method that it
 replaces. Parameters are written as psql variables (`:'run_id'`), so that a statement can be pasted into psql. Text that
-several statements of a file share is a part (`-- part:`), which they contain as `:{name}`.
+several statements of a file share is a part (`-- part:`), which they contain as `:{name}`; `:{key as fair}` is the part
+`key` with `fair_source` instead of `key_source`, and so on.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Call = TypeVar("Call")
 Result = TypeVar("Result")
 
 _NAME = re.compile(r"^-- (name|part): (\w+)\n", re.MULTILINE)
-_PART = re.compile(r":\{(\w+)\}")
+_PART = re.compile(r":\{(\w+)(?: as (\w+))?\}")
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
 _PARAMETER = re.compile(r":'(\w+)'")
 
@@ -37,8 +38,12 @@ def load_statements(file: str) -> dict[str, Statement]:
 
 def _statement(name: str, text: str, parts: Mapping[str, str]) -> Statement:
     while _PART.search(text):
-        text = _PART.sub(lambda found: parts[found[1]], text)
+        text = _PART.sub(lambda found: _named(parts[found[1]], found[1], found[2]), text)
     return Statement.of(name, _PARAMETER.sub(r"%(\1)s", text.removesuffix(";")))
+
+
+def _named(part: str, name: str, other: str | None) -> str:
+    return part if other is None else part.replace(f"{name}_", f"{other}_")
 
 
 def array_of(names: Iterable[str]) -> str:

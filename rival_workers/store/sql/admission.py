@@ -18,7 +18,7 @@ from rival_client.db.limit_tables import gates, tickets
 from rival_client.db.types import clock, now
 from rival_client.model.key_paths import value_at
 from rival_client.model.limit_shards import home_shard
-from rival_client.model.limits import TURN, Limit, rank_of
+from rival_client.model.limits import Limit, fair_base, rank_of
 from rival_client.sql.gates import Gate, Grant, leave_locked, lock_gates, look_again, time_left
 from rival_client.sql.limit_rows import dialect_of, make_gates
 
@@ -59,6 +59,8 @@ class Applicant:
     level: int = 0
     #: Whose workers run it; None: those of the fleet's own queue.
     queue: str | None = None
+    #: Its place in a queue is that of this time, and not of its arrival.
+    since: dt.datetime | None = None
 
     def wants(self, its_limits: Sequence[Limit], values: Mapping[str, Any]) -> list[Wanted]:
         return [
@@ -286,13 +288,17 @@ class Admission:
         self._connection.execute(dialect_of(self._connection).insert(tickets).values(values))
 
     def _base(self, wanted: Wanted, gate: Gate) -> float:
+        if wanted.group is None and self._applicant.since is not None:
+            return self._applicant.since.timestamp()
         if wanted.group is None:
             return arrival(self._connection, gate.id)
         at: dt.datetime = self._connection.scalars(select(clock())).one()
         in_front = (tickets.c.gate == gate.id, tickets.c.granted_at.is_(None))
+        by_rank = (tickets.c.rank, tickets.c.run_id, tickets.c.path)
+        first = self._connection.scalar(select(tickets.c.base).where(*in_front).order_by(*by_rank).limit(1))
         its_group = tickets.c.fair_group == wanted.group
         last = self._connection.scalar(select(func.max(tickets.c.base)).where(*in_front, its_group))
-        return at.timestamp() if last is None else max(at.timestamp(), last + TURN)
+        return fair_base(at.timestamp(), first, last)
 
 
 def arrival(connection: Connection, gate_id: int) -> float:

@@ -26,11 +26,10 @@ from rival_client.sql.wake import ReadyStep
 from rival_workers.engine import effects as fx
 from rival_workers.engine.effects import Effect, OpenRow
 from rival_workers.store.claim_records import FinishResult
-from rival_workers.store.sql.compensations import CompensationsSql
 from rival_workers.store.sql.composite_results import CompositeResults, Outcome, failed_with
 from rival_workers.store.sql.locks import RunNeeded, change_locked
 from rival_workers.store.sql.open_rows import OpenRowsSql
-from rival_workers.store.sql.scopes import begins, below, cancel_below
+from rival_workers.store.sql.scopes import CompensationsSql, begins, below, cancel_below
 from rival_workers.store.sql.step_ends import end_fallback, retry_with
 
 

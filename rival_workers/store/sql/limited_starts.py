@@ -20,6 +20,7 @@ from rival_client.model import statuses
 from rival_client.model.kinds import EXTERNAL, ITEM
 from rival_client.model.limits import Limit
 from rival_client.model.queues import Route
+from rival_client.model.singletons import singleton_of
 from rival_client.model.timers import EARLY
 from rival_client.sql.external_steps import ATTEMPT, COMPLETED, FAILED
 from rival_client.sql.gates import Grant
@@ -62,7 +63,10 @@ _STEP = tuple(
         "deadline_at",
     )
 )
-_RUN = (runs.c.id, runs.c.workflow, runs.c.version, runs.c.input, runs.c.queue, *FACTS)
+_RUN = (
+    *(runs.c[name] for name in ("id", "workflow", "version", "input", "queue", "created_at", "due_at")),
+    *FACTS,
+)
 
 
 Start = Claimed | NotYet | Queued | WorkflowVersion | None
@@ -115,8 +119,9 @@ class LimitedStartsSql(StorePart):
         run = connection.execute(wanted).first()
         if run is None:
             return None
-        level = run.priority or 0
-        applicant = Applicant(run_id, "", token + 1, run.workflow, run.version, level=level, queue=run.queue)
+        route = {"level": run.priority or 0, "queue": run.queue}
+        since = None if singleton_of(run.policies) is None else run.due_at or run.created_at
+        applicant = Applicant(run_id, "", token + 1, run.workflow, run.version, **route, since=since)
         values = {"input": run.input, "labels": run.labels, "run": {"id": run_id}}
         admission = Admission(connection, applicant, applicant.wants(its_limits, values), self.ring_grace, all_shards)
         if admission.is_waiting:

@@ -13,6 +13,8 @@ from rival_workers.engine.effects import WaitFor
 
 #: Two arbitrary numbers that only the locks of topics use, and what separates a topic and a key.
 TOPICS, KEYS, BETWEEN = 726_354, 726_355, "\x1f"
+#: Of the groups between which a limit is fair (`limits.sql`). Taken before any row is locked, and only there.
+FAIR_GROUPS = 726_358
 
 T = TypeVar("T")
 
@@ -52,7 +54,7 @@ def change_locked(connection: Connection, change: Update, what: str) -> None:
     """Change the row of `what`, which the transaction has locked: if the guard does not fit, nothing may be committed
     that says otherwise."""
     if connection.execute(change).rowcount != 1:
-        raise RuntimeError(f"{what} is not as this transaction has found it")
+        raise RuntimeError(f"{what} has changed since this transaction read it")
 
 
 def lock_topics(connection: Connection, waits_for: Iterable[WaitFor]) -> list[WaitFor]:

@@ -30,10 +30,9 @@ from rival_client.sql.tickets import slots_of, withdraw
 from rival_workers.engine.effects import OpenRow
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.policies import Policies
-from rival_workers.engine.retry import retry
-from rival_workers.engine.rewind import rewind
-from rival_workers.engine.rewind_records import NotPossible as NotPlanned
-from rival_workers.engine.rewind_records import RewindPlan, Row
+from rival_workers.engine.rewind import retry, rewind
+from rival_workers.engine.rewind_plan import NotPossible as NotPlanned
+from rival_workers.engine.rewind_plan import RewindPlan, Row
 from rival_workers.store.claim_records import FinishResult
 from rival_workers.store.operator_records import Operated, Order
 from rival_workers.store.sql import refusals
@@ -53,6 +52,7 @@ from rival_workers.store.sql.reopened_runs import (
     revive_steps,
     rows_of,
 )
+from rival_workers.store.sql.singletons import retake_slot
 
 #: The verbs that open a run again by themselves.
 _REOPENING = ("retry", "rewind")
@@ -113,6 +113,7 @@ class OperatorSql(StorePart):
         if order.dry_run or retried:
             return operated(run, cut=cut, children=children, retried_children=retried)
         finished = self._apply(connection, policies, run_id, cut, order)
+        retake_slot(connection, run_id, order.verb)
         return operated(run, finished, cut, children=children)
 
     def _begin_again(self, connection: Connection, run: Any, order: Order) -> Operated:

@@ -20,7 +20,7 @@ from rival_client.model.transitions import run_sources
 from rival_client.sql.workflows import workflow_version
 from rival_workers.engine.policies import Policies, load_policies
 from rival_workers.engine.rewind_flows import culprits_of
-from rival_workers.engine.rewind_records import Revived, RewindPlan, Row
+from rival_workers.engine.rewind_plan import Revived, RewindPlan, Row
 from rival_workers.store.sql.locks import change_locked
 
 #: Paths in one statement.

@@ -97,6 +97,8 @@ class SchedulesSql(StorePart):
         if not start.inputs:
             return []
         created = insert_runs(connection, start, self.ring_grace)
+        if start.may_queue and start.missing(created):
+            created |= insert_runs(connection, start.queued(created), self.ring_grace)
         workflow = start.workflow
         named = (workflow.name, workflow.version, start.route)
         return [Fired(run_id, *named) for run_id in start.inputs if run_id in created]

@@ -26,8 +26,8 @@ from rival_workers.engine.effects import Advance
 from rival_workers.engine.paths import is_compensation
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.policies import Policies
-from rival_workers.engine.retry import retry
-from rival_workers.engine.rewind_records import Row
+from rival_workers.engine.rewind import retry
+from rival_workers.engine.rewind_plan import Row
 from rival_workers.store.claim_records import Claim, FinishResult
 from rival_workers.store.operator_records import Operated, Order
 from rival_workers.store.sql import refusals
@@ -38,6 +38,7 @@ from rival_workers.store.sql.locks import change_locked
 from rival_workers.store.sql.operator import OperatorSql, operated, refused
 from rival_workers.store.sql.reopened_runs import policies_of, refuse_taken_place, rows_of
 from rival_workers.store.sql.scopes import below
+from rival_workers.store.sql.singletons import retake_slot
 
 
 class SettledStepsSql(OperatorSql):
@@ -92,7 +93,9 @@ class SettledStepsSql(OperatorSql):
         following.outcome = Outcome(end.result or Outcome().result, None, path, end.items)
         following.opened += [one for one in reopened.opened if one.path != path]
         following.apply(advance(policies.plan, path, end, step.kind).effects)
-        return operated(run, following.conclude())
+        finished = following.conclude()
+        retake_slot(connection, run_id, order.verb)
+        return operated(run, finished)
 
     def _reopened_for(self, connection: Connection, run: Any, policies: Policies, order: Order) -> FinishResult:
         """A run that has stopped at the step is opened again, and the step with it."""

@@ -21,6 +21,7 @@ from rival_client.model.kinds import FLOW
 from rival_client.model.limits import Limit
 from rival_client.model.payload import NULL
 from rival_client.model.priorities import given_priority
+from rival_client.model.singletons import rules_of, singleton_of
 from rival_client.model.timers import look_at
 from rival_client.sql.gates import Grant
 from rival_client.sql.history import HistoryWriter, record
@@ -61,10 +62,13 @@ from rival_workers.store.sql.guards import (
 )
 from rival_workers.store.sql.limited_starts import LimitedStartsSql
 from rival_workers.store.sql.locks import in_lock_order
+from rival_workers.store.sql.singletons import take_place
 from rival_workers.store.sql.step_ends import end_values, write_end
 
 #: Actors of history entries that no attempt and no operator has caused.
 KEEPER, TIMER, REVOKE = "keeper", "timer", "revoke"
+#: Of a run that begins.
+_BEGUN = (runs.c.workflow, runs.c.version, runs.c.input, *FACTS)
 
 
 class StepTransitionsSql(LimitedStartsSql):
@@ -94,12 +98,12 @@ class StepTransitionsSql(LimitedStartsSql):
             admitted = self._admit_run(connection, run_id, token, of, limits, all_shards, grants)
             if isinstance(admitted, Queued | NotYet):
                 return admitted
-            columns = (runs.c.workflow, runs.c.version, runs.c.input, *FACTS)
             slots = admitted.slots or None if admitted else None
             begins = run_leaves_pending(run_id, token, of).where(may_begin_now()).values(slots=slots)
-            run = None if admitted is None else connection.execute(begins.returning(*columns)).first()
+            run = None if admitted is None else connection.execute(begins.returning(*_BEGUN)).first()
             if run is None:
                 return _wrong_moment(connection, run_id, token, of) or other_than(connection, run_id, of)
+            take_place(connection, run_id, run.workflow, run.policies)
             following = self._following(connection, run_id, claim_for, advance, alone, by=claim_for)
             following.writer.add(entries.STARTED, **started_detail(run))
             following.apply(advance.effects)
@@ -275,8 +279,8 @@ def _rules(connection: Connection, run_id: str, without: Without) -> HasRules | 
 
 def started_detail(run: Any) -> dict[str, Any]:
     deadline = None if run.deadline_at is None else as_text(run.deadline_at)
-    given = {"labels": run.labels, "policies": run.policies, "deadline": deadline}
-    given |= {"priority": given_priority(run.priority)}
+    given = {"labels": run.labels, "policies": rules_of(run.policies), "deadline": deadline}
+    given |= {"priority": given_priority(run.priority), "singleton": singleton_of(run.policies)}
     options = {name: value for name, value in given.items() if value is not None}
     return {"workflow": run.workflow, "version": run.version, "input": run.input, "options": options or None}
 

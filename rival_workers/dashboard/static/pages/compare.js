@@ -1,6 +1,7 @@
 // Two runs side by side: path taken, durations, attempts, input, results; across versions also the plans.
 import { html, useEffect, useState, Loading, Problem, Segment, Status, useLoad } from "../ui.js";
 import { get, idPath } from "../api.js";
+import { footKeys } from "../frame.js";
 import { to } from "../router.js";
 import { between, duration, idFromUrl, now, time } from "../format.js";
 import { PlanDiff } from "./versions.js";
@@ -21,7 +22,7 @@ export default function Compare({ id: coded, other: codedOther }) {
   const other = idFromUrl(codedOther);
   const { value, problem, again } = useLoad(() => get(idPath`runs/${id}/diff/${other}`), [id, other]);
   const [only, setOnly] = useState(true);
-  useEffect(() => { document.title = `${id} and ${other} · Rival`; }, [id, other]);
+  useEffect(() => { document.title = `${id} and ${other} · Rival`; footKeys.value = []; }, [id, other]);
   if (problem) return html`<main id="main" tabindex="-1"><h1 class="vh">Compare</h1><${Problem} problem=${problem} again=${again} /></main>`;
   if (!value) return html`<main id="main" tabindex="-1"><h1 class="vh">Compare</h1><${Loading} /></main>`;
   const steps = value.steps.filter((one) => !only || one.change !== "same");
@@ -29,6 +30,7 @@ export default function Compare({ id: coded, other: codedOther }) {
   return html`<main id="main" tabindex="-1"><header class="rh"><div class="grow"><h1>Two runs of <span class="m">${value.left.workflow}</span></h1><p class="facts"><span class="bar">left ${head(value.left)}</span><span class="bar">right ${head(value.right)}</span>${!value.same_version && html`<span class="tag waits">versions differ</span>`}</p></div></header>
     <section class="panel" aria-label="Steps"><div class="ph"><h2>Steps</h2><span class="grow"></span><${Segment} label="Which" of=${[[true, "differences"], [false, "all"]]} value=${only} onPick=${setOnly} /></div>
       <div class="sx" tabindex="0" role="group" aria-label="Side by side"><table class="vs-t"><colgroup><col /><col /><col /><col class="w-tk" /></colgroup><thead><tr><th>Step</th><th>Left</th><th>Right</th><th>Difference</th></tr></thead><tbody>${steps.slice(0, 300).map((one) => html`<tr key=${one.path}><td class="m">${one.path}</td><td><${Cell} of=${one.left} /></td><td><${Cell} of=${one.right} /></td><td class=${TONES[one.change] ?? "i3"}>${words(one)}</td></tr>`)}
-      ${steps.length === 0 && html`<tr><td colspan="4" class="i3">The steps went the same way, at about the same speed.</td></tr>`}</tbody></table></div></section>
+      ${steps.length === 0 && html`<tr><td colspan="4" class="i3">The steps went the same way, at about the same speed.</td></tr>`}</tbody></table></div>
+      ${value.folded.length > 0 && html`<p class="pager sm i3">Of ${value.folded.map((path, at) => html`${at ? ", " : ""}<code>${path}</code>`)} only what was read of both runs is compared: it has too many steps.</p>`}</section>
     <${Values} title="Input" items=${value.input} /><${Values} title="Result" items=${value.result} />${value.plan && html`<${PlanDiff} diff=${value.plan} />`}</main>`;
 }

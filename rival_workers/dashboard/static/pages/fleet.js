@@ -12,8 +12,9 @@ const versionsOf = (workflows) => Object.entries(workflows ?? {}).flatMap(([name
 
 function Slots({ one }) {
   if (!one.slots) return html`<span class="i3">–</span>`;
-  const cells = Math.min(one.slots, 16);
-  const on = Math.round((cells * (one.busy ?? 0)) / one.slots);
+  // More would leave no room for the numbers: then a cell is several slots, and one that is partly busy is on.
+  const cells = Math.min(one.slots, 8);
+  const on = Math.ceil((cells * (one.busy ?? 0)) / one.slots);
   return html`<span class="slots" role="img" aria-label=${`${one.busy ?? 0} of ${one.slots} slots busy`}>${Array.from({ length: cells }, (_, at) => html`<i key=${at} class=${at < on ? "on" : ""}></i>`)}</span> <span class="i2">${one.busy ?? 0}/${one.slots}</span>`;
 }
 
@@ -91,7 +92,7 @@ export default function Fleet() {
     <${Parked} parked=${fleet.parked} />
     ${workers.length === 0 && html`<section class="note waits" aria-label="Warning"><${Sign} of="alert" /><div><p class="lead">No worker is alive: nothing runs.</p><p class="sm do">Start one: <code>rival worker --workflows DIR</code></p></div><span></span></section>`}
     <${Kpis} fleet=${fleet} />
-    <section class="panel" aria-label="Workers"><div class="ph"><h2>Workers</h2><span class="sm i3">a process whose lease has run out is dead, and its attempts are taken over</span></div><div class="sx" tabindex="0" role="group" aria-label="Table"><table class="wk"><colgroup><col class="w-st" /><col class="w-wn" /><col class="w-id" /><col class="w-n" /><col class="w-at" /><col class="w-n" />${said && html`<col class="w-sl" />`}<col />${said && html`<col class="w-wf" />`}</colgroup>
+    <section class="panel" aria-label="Workers"><div class="ph"><h2>Workers</h2><span class="sm i3">a process whose lease has run out is dead, and its attempts are taken over</span></div><div class="sx" tabindex="0" role="group" aria-label="Workers"><table class="wk"><colgroup><col class="w-st" /><col class="w-wn" /><col class="w-id" /><col class="w-n" /><col class="w-at" /><col class="w-n" />${said && html`<col class="w-sl" />`}<col />${said && html`<col class="w-wf" />`}</colgroup>
       <thead><tr><th>State</th><th>Worker</th><th>Host:pid</th><th class="num">Up</th><th class="num">Heartbeat</th><th class="num">Lease</th>${said && html`<th>Slots</th>`}<th>Runs now</th>${said && html`<th>Versions</th>`}</tr></thead><tbody>${workers.slice(0, 100).map((one) => html`<${Worker} key=${one.id} one=${one} said=${said} />`)}</tbody></table></div></section>
     <div class="grid2"><section class="panel" aria-label="Queues"><div class="ph"><h2>Queues</h2><span class="sm i3">age of the oldest step that waits for a worker</span></div><table><thead><tr><th>Queue</th><th>State</th><th class="num">Waiting</th><th class="num">Oldest</th><th class="num">Messages</th><th class="num">Workers</th></tr></thead><tbody>${fleet.queues.map((one) => { const late = (one.oldest ?? 0) > 30; return html`<tr key=${one.name}><td class="m">${one.name}</td><td>${late ? html`<${Status} is="warn" word="late" />` : html`<${Status} is="ok" word="flows" />`}</td><td class="num">${capped(one.waiting)}</td><td class=${`num ${late ? "wait" : ""}`}>${one.oldest === null ? "–" : duration(one.oldest)}</td><td class="num">${one.messages ?? "–"}</td><td class="num">${one.workers}</td></tr>`; })}</tbody></table></section>
     ${doctor.value?.checks === null ? "" : html`<section class="panel" aria-label="Doctor"><div class="ph"><h2>Doctor</h2><span class="grow"></span><span class="sm i2">${checks.filter((one) => one.state === "ok").length} ok${checks.some((one) => one.state !== "ok") ? `, ${[["warning", "warning"], ["failed", "failure"]].map(([state, word]) => [checks.filter((one) => one.state === state).length, word]).filter(([found]) => found).map(([found, word]) => plural(found, word)).join(", ")}` : ""}</span></div>

@@ -93,7 +93,7 @@ function Header({ data, act, still }) {
   const current = data.current_version;
   const old = current && current !== run.version;
   const took = between(run.started_at ?? run.created_at, run.completed_at ?? run.now ?? now());
-  return html`<header class="rh"><div class="grow"><h1><span class=${`st ${look(status)[1]}`}><${Sign} of=${sign} big /><span class="vh">${status}</span></span><span class="m rid">${run.id}</span><${Copy} text=${run.id} label="Copy the run's id" /></h1>
+  return html`<header class="rh"><div class="grow"><div class="bar h1b"><h1><span class=${`st ${look(status)[1]}`}><${Sign} of=${sign} big /><span class="vh">${status}</span></span><span class="m rid">${run.id}</span></h1><${Copy} text=${run.id} label="Copy the run's id" /></div>
     <p class="facts"><span><b class=${{ failed: "bad", completed: "ok", running: "run" }[status] ?? ""}>${status}</b>${run.failed_step ? html` at <b class="m">${run.failed_step}</b>` : run.at?.step && open ? html` at <b class="m">${run.at.step}</b>` : ""}</span>
       <span><a href=${to.workflow(run.workflow)}>${run.workflow}</a> <span class="m">${run.version.slice(0, 6)}</span> ${old && html`<span class="tag waits">current is ${current.slice(0, 6)}</span>`}</span>
       <span title=${moment(run.started_at ?? run.created_at)}>started <b>${time(run.started_at ?? run.created_at)}</b>${run.started_by && ` by ${run.started_by}`}</span>
@@ -214,7 +214,8 @@ export default function RunPage({ id: coded }) {
   const selected = asked ?? (data ? interesting(tree, data.run) : null);
 
   useEffect(() => { if (data) document.title = `${id} ${statusOf(data.run)} · Rival`; }, [id, data?.run.status]);
-  useEffect(() => { footKeys.value = [[["↑", "↓", "←", "→"], "walk the graph"], [["[", "]"], "a moment back, on"], [["r"], "retry"]]; document.body.classList.add("app"); return () => document.body.classList.remove("app"); }, []);
+  useEffect(() => { document.body.classList.add("app"); return () => document.body.classList.remove("app"); }, []);
+  useEffect(() => { footKeys.value = [...(tab === "graph" ? [[["↑", "↓", "←", "→"], "walk the graph"]] : []), [["[", "]"], "a moment back, on"], [["r"], "retry"]]; }, [tab]);
   useEffect(() => { if (data) get(idPath`workflows/${data.run.workflow}/stats`, undefined, { quiet: true }).then(setStats, () => {}); }, [data?.run.workflow]);
   // Rows of a turn that the server left out.
   useEffect(() => {
@@ -241,12 +242,12 @@ export default function RunPage({ id: coded }) {
     Escape: [() => (mode ? leave() : items ? setItems(null) : undefined), "leave the preview"],
   });
 
-  if (problem && !data) return html`<main id="main" tabindex="-1"><h1 class="vh">${id}</h1><${Problem} problem=${problem} again=${() => load()} /></main>`;
+  if (problem && !data) return html`<main id="main" tabindex="-1"><h1 class="vh">${id}</h1><${Problem} problem=${problem} again=${() => load()} />${at && html`<p><button type="button" class="b" onClick=${() => setQuery({ at: null })}>Back to now</button></p>`}</main>`;
   if (!data) return html`<main id="main" tabindex="-1"><h1 class="vh">${id}</h1><${Loading} rows=${10} /></main>`;
   const { run } = data;
   const item = all.get(selected) ?? (steps.find((row) => row.path === selected) ? { path: selected, name: selected, type: steps.find((row) => row.path === selected).kind, row: steps.find((row) => row.path === selected), lanes: [], turns: null } : null);
   const shared = { run, data, at, selected, pick, moves, stats, tree, steps };
-  return html`<main id="main" tabindex="-1"><${Header} data=${data} act=${act} still=${Boolean(at) || Boolean(mode)} />
+  return html`<main id="main" tabindex="-1"><${Header} data=${data} act=${act} still=${Boolean(at) || Boolean(mode)} />${!at && html`<${Told} key=${id} run=${run} />`}
     ${mode ? html`<${Tab} name="note" mode=${mode} answer=${preview.answer} leave=${leave} />` : at ? html`<${AsOf} data=${data} />` : html`<${Why} why=${why} run=${run} steps=${data.steps} full=${tab === "graph"} act=${act} tab=${show} />`}
     <${Tabs} tab=${tab} data=${data}><${Travel} run=${run} at=${at} moves=${moves} mark=${data.history_id} folded=${data.folded} /><//>
     ${tab === "graph" ? html`<div class="two"><section class="pane" aria-label="Graph"><${Graph} items=${tree} run=${run} stats=${stats} selected=${mode && VERBS[mode.verb].step ? mode.step : selected} pick=${pick} opened=${opened}
@@ -256,6 +257,15 @@ export default function RunPage({ id: coded }) {
         : html`<${Inspector} key="inspector" run=${run} item=${item} path=${selected} act=${act} at=${at} showLogs=${(step) => setQuery({ tab: "logs", step })} items=${items} setItems=${setItems} pick=${pick} live=${moves} />`}</div>`
       : html`<${Tab} key=${tab} name=${tab} ...${shared} />`}
   </main>`;
+}
+
+/** Says to a screen reader that the run has another status than when the page was opened. */
+function Told({ run }) {
+  const status = statusOf(run);
+  const [first] = useState(status);
+  const [changed, setChanged] = useState(false);
+  useEffect(() => { if (status !== first) setChanged(true); }, [status]);
+  return html`<p class="vh" role="status">${changed && `${run.id} is ${status}${run.failed_step ? ` at ${run.failed_step}` : ""}`}</p>`;
 }
 
 function AsOf({ data }) {

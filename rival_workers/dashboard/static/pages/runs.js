@@ -252,7 +252,7 @@ export default function Runs() {
     ${problem && html`<${Problem} problem=${problem} again=${load} />`}
     ${!rows && !problem && html`<div class="panel"><${Loading} rows=${12} /></div>`}
     ${rows && html`<section class="panel list" aria-label="Runs, newest first">
-      ${newer > 0 && html`<button class="newer" type="button" onClick=${load}><${Sign} of="retry" /> ${newer >= 50 ? "50+" : count(newer)} newer ${newer === 1 ? "run" : "runs"}</button>`}
+      <div role="status">${newer > 0 && html`<button class="newer" type="button" onClick=${load}><${Sign} of="retry" /> ${newer >= 50 ? "50+" : count(newer)} newer ${newer === 1 ? "run" : "runs"}</button>`}</div>
       ${rows.length === 0 ? html`<${Empty} filter=${filter} first=${everything && !after} />` : html`
       <table role="grid" aria-rowcount="-1" aria-multiselectable="true" aria-label="Runs" ref=${table}>
         <colgroup><col class="w-x" /><col class="w-st" /><col class="w-id" /><col class="w-wf" /><col /><col class="w-at" /><col class="w-tk" /><col class="w-in w-hide" /></colgroup>

@@ -140,7 +140,7 @@ function Leaf(props) {
   const waiting = item.row && !item.row.completed_at && (state === "waiting" || state === "waiting_retry");
   const two = narrow || Boolean(failed) && !mark;
   const time = run ? html`<${Time} item=${item} run=${run} stats=${stats} />` : html`<${Heat} item=${item} stats=${stats} />`;
-  const sign = run && html`<${Sign} of=${signFor(item, state)} /><span class="vh">${state ? WORDS[state] ?? state : "not reached"}</span>`;
+  const sign = run && html`<${Sign} of=${signFor(item, state)} /><span class="vh">${state ? WORDS[state] ?? state : untaken ? "not taken" : run.completed_at ? "" : "not reached yet"}</span>`;
   const node = two
     ? html`<div class="n two-l"><span class="l1">${sign}<span class="nm" title=${item.path}>${item.name}</span>${!failed && !mark && html`<${Quiet} item=${item} run=${run} untaken=${untaken} />`}${failed && !narrow && time}</span>
         <span class=${`l2 ${run ? "" : "full bar"}`}>${mark ? html`<${Mark} mark=${mark} />` : failed ? html`<span class="bad">${item.row.error.type}</span>${attemptsOf(item)}` : waiting ? html`<span class="wait">${WORDS[state]}</span>` : time}</span></div>`
@@ -172,7 +172,7 @@ function heading(item) {
 }
 
 function Toggle({ item, open, toggle }) {
-  return html`<button type="button" class="tgl" tabindex="-1" aria-label=${`${open ? "Close" : "Open"} ${item.name}`} onClick=${() => toggle(item.path, !open)}><${Sign} of=${open ? "down" : "right"} /></button>`;
+  return html`<button type="button" class="tgl" tabindex="-1" aria-hidden="true" onClick=${() => toggle(item.path, !open)}><${Sign} of=${open ? "down" : "right"} /></button>`;
 }
 
 function Box(props) {
@@ -221,8 +221,8 @@ function Stack(props) {
     ${run && item.row && html`<span class="l2 full"><span class="multi" role="img" aria-label=${SHARES.filter(([status]) => shares[status]).map(([status]) => `${count(shares[status])} ${status}`).join(", ") || "not begun"}>${
       SHARES.map(([status, cls]) => shares[status] > 0 && html`<i key=${status} class=${cls} style=${{ "--p": `${(100 * shares[status]) / Math.max(1, total)}%` }}></i>`)}</span></span>
       <span class="l2 full bar">${item.type === "for_each" ? total ? html`<b>${count(turns.done)}</b> of ${count(total)}` : html`<span class="i3">no items</span>` : html`<b>${count(begun)}</b> ${begun === 1 ? "iteration" : "iterations"}`}
-        ${failed > 0 && html`<button type="button" class="lk bad" onClick=${() => showItems(item.path, "failed")}><${Sign} of="failed" /> ${count(failed)} failed</button>`}<span class="i3">${duration(spent(item.row, now()))}</span><span class="grow"></span>
-        <button type="button" class="lk" onClick=${() => showItems(item.path, null)}>${item.type === "for_each" ? "items" : "iterations"} <${Sign} of="right" /></button></span>`}</div>`;
+        ${failed > 0 && showItems && html`<button type="button" class="lk bad" onClick=${() => showItems(item.path, "failed")}><${Sign} of="failed" /> ${count(failed)} failed</button>`}<span class="i3">${duration(spent(item.row, now()))}</span><span class="grow"></span>
+        ${showItems && (total > 0 || item.type !== "for_each") && html`<button type="button" class="lk" onClick=${() => showItems(item.path, null)}>${item.type === "for_each" ? "items" : "iterations"} <${Sign} of="right" /></button>`}</span>`}</div>`;
   return html`<${Fragment}>${body}${open && html`<div class="box turn">${run && total > 0 && html`<div class="hd"><span class="nm">${item.name}[${turns.shown}]</span><span class="d">
       <button type="button" class="b no ic" tabindex="-1" aria-label="The turn before" disabled=${turns.shown <= 0} onClick=${() => turn(item.path, turns.shown - 1)}><${Sign} of="right" cls="flip" /></button>
       <button type="button" class="b no ic" tabindex="-1" aria-label="The next turn" disabled=${turns.shown >= total - 1} onClick=${() => turn(item.path, turns.shown + 1)}><${Sign} of="right" /></button></span></div>`}
@@ -233,5 +233,5 @@ function Stack(props) {
 function Gap({ item, level, showItems }) {
   const failed = item.counts?.failed ?? 0;
   return html`<li role="treeitem" aria-level=${level} tabindex="-1" class="later" data-path=${item.path} aria-selected="false"><div class="n"><${Sign} of="each" /><span class="nm">${count(item.gap)} more checkpoints</span>
-    ${failed > 0 && html`<span class="bad sm">${count(failed)} failed</span>`}<span class="d"><button type="button" class="lk" onClick=${() => showItems(item.under, null)}>by page</button></span></div></li>`;
+    ${failed > 0 && html`<span class="bad sm">${count(failed)} failed</span>`}<span class="d">${showItems && html`<button type="button" class="lk" onClick=${() => showItems(item.under, null)}>by page</button>`}</span></div></li>`;
 }

@@ -31,10 +31,16 @@ function Attempts({ attempts, step, options }) {
   if (!attempts.length) return null;
   return html`<div class="sec"><h3>Attempts <span class="i3">${used}</span></h3><table class="att"><colgroup><col class="w-no" /><col class="w-oc" /><col class="w-wk" /><col class="w-du" /><col /></colgroup>
     <thead class="vh"><tr><th>No.</th><th>Outcome</th><th>Worker</th><th>Took</th><th>Why</th></tr></thead>
-    <tbody>${attempts.map((one, at) => html`<tr key=${at} title=${one.task_id}><td class="i3">${one.attempt}</td>
+    <tbody>${attempts.map((one, at) => html`<tr key=${at} title=${one.task_id}><td class="i3"><${AttemptNumber} one=${one} /></td>
       <td><${Status} is=${LOOKS[one.outcome] ? one.outcome : "failed"} word=${{ retried: "tried again" }[one.outcome] ?? WORDS[one.outcome] ?? one.outcome} /></td>
       <td class="m i2" title=${one.executor ?? ""}>${one.worker ?? executorName(one.executor)}</td><td class="num">${duration(between(one.started_at, one.ended_at))}</td>
       <td class="i2" title=${one.error?.message}>${one.error ? `${one.error.type}: ${one.error.message}` : lostText(one)}</td></tr>`)}</tbody></table></div>`;
+}
+
+/** Of an attempt; where Flower is set, it leads to the task there. */
+function AttemptNumber({ one }) {
+  if (!me.value?.flower || !one.task_id) return html`${one.attempt}`;
+  return html`<a rel="noreferrer" target="_blank" title="in Flower" aria-label=${`Attempt ${one.attempt} in Flower`} href=${`${me.value.flower}/task/${encodeURIComponent(one.task_id)}`}>${one.attempt}</a>`;
 }
 
 /** What such a row has as its item is the engine's own. */
@@ -70,7 +76,7 @@ function Usual({ usual, step }) {
   const mine = spent(step, now());
   const bars = usual.recent ?? [];
   const most = Math.max(...bars, mine ?? 0, 0.001);
-  return html`<div class="sec"><h3>Usually <span class="i3">${count(usual.n)} newest</span></h3><div class="bar"><div class="stat"><div><b>${duration(usual.p50)}</b><span>p50</span></div><div><b>${duration(usual.p95)}</b><span>p95</span></div>
+  return html`<div class="sec"><h3>Usually <span class="i3">${usual.n === 1 ? "of the newest run" : `of the ${count(usual.n)} newest`}</span></h3><div class="bar"><div class="stat"><div><b>${duration(usual.p50)}</b><span>p50</span></div><div><b>${duration(usual.p95)}</b><span>p95</span></div>
     <div><b>${percent(usual.failed ?? 0)}</b><span>fails</span></div>${mine !== null && step.completed_at && html`<div><b>${duration(mine)}</b><span>this time</span></div>`}</div><span class="grow"></span>
     ${bars.length > 1 && html`<svg class="spark" width="150" height="28" viewBox="0 0 150 28" role="img" aria-label="Times of the newest runs"><g fill="currentColor">${bars.slice(0, 29).map((value, at) => {
       const height = Math.max(2, (26 * value) / most);
@@ -124,8 +130,7 @@ export function Inspector({ run, item, path, act, at, showLogs, items, setItems,
     ${value && html`<${Usual} usual=${value.usual} step=${value.step} />`}
     ${value && Object.keys(value.options ?? {}).length > 0 && html`<${Options} key=${path} run=${run.id} step=${path} options=${value.options} />`}
     ${!row && item?.node && html`<div class="sec"><p class="i2 sm">${run.completed_at ? "The run has ended without reaching it." : "The run has not reached it yet."}</p>${Object.keys(item.node.options ?? {}).length > 0 && html`<p class="m sm i2">${Object.entries(item.node.options).map(([key, one]) => `${key}=${JSON.stringify(one)}`).join(" ")}</p>`}</div>`}
-    ${(links.length > 0 || me.value?.flower) && row && html`<div class="sec bar">${links.map((one) => html`<a key=${one.name} class="sm" rel="noreferrer" target="_blank" href=${one.template.replaceAll("{run_id}", encodeURIComponent(run.id)).replaceAll("{workflow}", encodeURIComponent(run.workflow)).replaceAll("{trace_id}", run.trace_id ?? "")}>${one.name}</a>`)}
-      ${me.value?.flower && value?.attempts.at(-1) && html`<a class="sm" rel="noreferrer" target="_blank" href=${`${me.value.flower}/task/${encodeURIComponent(value.attempts.at(-1).task_id)}`}>Flower</a>`}</div>`}
+    ${links.length > 0 && row && html`<div class="sec bar">${links.map((one) => html`<a key=${one.name} class="sm" rel="noreferrer" target="_blank" href=${one.template.replaceAll("{run_id}", encodeURIComponent(run.id)).replaceAll("{workflow}", encodeURIComponent(run.workflow)).replaceAll("{trace_id}", run.trace_id ?? "")}>${one.name}</a>`)}</div>`}
     ${row && html`<div class="sec"><h3>As command</h3><pre class="code" tabindex="0" aria-label="Command">rival show ${quoted(run.id)} --history</pre></div>`}
     </aside>`;
 }

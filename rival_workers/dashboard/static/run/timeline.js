@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useRef, useState, Loading, Problem, Segment, Sign, look, useLoad, WORDS } from "../ui.js";
 import { changesOf } from "./changes.js";
 import { footKeys } from "../frame.js";
-import { count, duration, time } from "../format.js";
+import { count, duration, plural, time } from "../format.js";
 import { VirtualList } from "../virtual.js";
 import { barsOf, scale, stretches, ticks } from "./bars.js";
 import { parentOf } from "./model.js";
@@ -36,7 +36,7 @@ export function rowsOf(bars, closed) {
       if (owner && owner.path === path) owner.density = picked;
       const failed = picked.filter((row) => row.status === "failed").slice(0, 5);
       for (const row of failed) { made.push({ ...row, level, more: below.has(row.path) }); if (!closed.has(row.path)) add(row.path, level + 1); }
-      made.push({ path: `${path}/…`, level, gap: picked.length - failed.length, kind: "gap", bars: [], status: "pending", first: 0, last: 0 });
+      made.push({ path: `${path}/…`, level, gap: picked.length - failed.length, of: picked !== turns ? "step" : owner?.kind === "loop" ? "iteration" : "item", shown: failed.length, kind: "gap", bars: [], status: "pending", first: 0, last: 0 });
       const left = new Set(picked);
       for (const row of rows) if (!left.has(row)) made.push({ ...row, level, more: below.has(row.path) });
       return;
@@ -52,10 +52,10 @@ export function rowsOf(bars, closed) {
 
 function Label({ row, toggle, closed }) {
   const [sign, cls] = look(row.status);
-  const name = row.gap ? `${count(row.gap)} more` : row.path.slice(row.path.lastIndexOf("/") + 1);
+  const name = row.gap ? row.shown ? `${count(row.gap)} more` : plural(row.gap, row.of) : row.path.slice(row.path.lastIndexOf("/") + 1);
   const length = row.gap ? "" : duration((row.last - row.first) / 1000);
-  return html`<span class=${`lb ${cls}`} style=${{ "--l": row.level }}>${row.more ? html`<button type="button" class="tgl tw" tabindex="-1" aria-label=${`${closed ? "Open" : "Close"} ${name}`} onClick=${(event) => { event.stopPropagation(); toggle(row.path); }}><${Sign} of=${closed ? "right" : "down"} /></button>` : html`<i class="tw0"></i>`}
-    <${Sign} of=${SIGNS[row.kind] ?? sign} /><span class="vh">${WORDS[row.status] ?? row.status}</span><span class="nm" title=${row.path}>${name}</span><span class="d">${length}</span></span>`;
+  return html`<span class=${`lb ${cls}`} style=${{ "--l": row.level }}>${row.more ? html`<button type="button" class="tgl tw" tabindex="-1" aria-hidden="true" onClick=${(event) => { event.stopPropagation(); toggle(row.path); }}><${Sign} of=${closed ? "right" : "down"} /></button>` : html`<i class="tw0"></i>`}
+    ${row.gap ? html`<${Sign} of="each" />` : html`<${Sign} of=${SIGNS[row.kind] ?? sign} /><span class="vh">${WORDS[row.status] ?? row.status}</span>`}<span class="nm" title=${row.path}>${name}</span><span class="d">${length}</span></span>`;
 }
 
 function Track({ row, to }) {

@@ -58,7 +58,7 @@ export default function Travel({ run, at, moves, mark, folded }) {
     return found.filter((_, nth) => nth % step === 0);
   }, [all]);
   return html`<div class="travel" role="group" aria-label="Time travel" onPointerEnter=${() => load()}><${Button} kind="no" sign="right flip" label="A moment back" onClick=${back} />
-    <span class="tr"><input type="range" min="0" max=${last} value=${index} aria-label="Moment" aria-valuetext=${text || "now"} disabled=${!all.length} onInput=${(event) => pick(Number(event.target.value))} />
+    <span class="tr"><input type="range" min="0" max=${last || 1} value=${all.length ? index : 1} aria-label="Moment" aria-valuetext=${text || "now"} disabled=${!all.length} onInput=${(event) => pick(Number(event.target.value))} />
       ${ticks.map((one) => html`<i key=${one.hid} class=${one.tone} style=${{ "--p": last ? (100 * one.nth) / last : 0 }}></i>`)}</span>
     <${Button} kind="no" sign="right" label="A moment on" onClick=${() => all.length && pick(index + 1)} /><span class="at" title=${shown ? moment(changes.start + shown.ms) : ""}>${text}</span></div>`;
 }

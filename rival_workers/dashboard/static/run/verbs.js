@@ -21,7 +21,7 @@ export function usePreview(run, mode) {
   const take = useAnswers([key]);
   useEffect(() => {
     if (!mode || (VERBS[mode.verb].step && !mode.step)) return;
-    const body = { dry_run: true, ...(VERBS[mode.verb].step ? { step: mode.step } : {}), ...(VERBS[mode.verb].reason ? { reason: "preview" } : {}), ...(VERBS[mode.verb].result ? { result: null } : {}) };
+    const body = { dry_run: true, ...(VERBS[mode.verb].step ? { step: mode.step } : {}), ...(VERBS[mode.verb].reason ? { reason: "…" } : {}), ...(VERBS[mode.verb].result ? { result: null } : {}) };
     take(post(idPath`runs/${run.id}/` + mode.verb, body),
       (answer) => setState((old) => ({ key, verb: mode.verb, answer, problem: null, moved: old.moved && turn > 0 })),
       (problem) => setState((old) => ({ ...old, key, answer: null, problem })));

@@ -1,4 +1,5 @@
-"""Computes which rows a rewind deletes: the target steps and everything after them, at every nesting level, and the
+"""What a retry or rewind is planned from, and its plan: the rows of a run, and which of them are deleted, wait again or
+open. Computes which rows a rewind deletes: the target steps and everything after them, at every nesting level, and the
 steps whose compensations have begun, as if they had not been done. Pure.
 
 Each row is visited once, however many targets there are: a run may go back in thousands of lanes.
@@ -8,14 +9,62 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
 
 from rival_client.model import kinds, statuses
 from rival_workers.engine import interpreter, paths
+from rival_workers.engine.effects import OpenRow
 from rival_workers.engine.nodes import LoopNode
 from rival_workers.engine.paths import CANCEL, COMPENSATION, HANDLER
 from rival_workers.engine.plan import Plan
+
+
+class NotPossible(Exception):
+    """The reason why a run cannot be opened again in this way."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the plan needs of a step's row."""
+
+    path: str
+    kind: str
+    status: str
+    #: An attempt has claimed it.
+    started: bool = True
+    #: Of a flow's checkpoint: the position of its end among those that the flow received, and how many of them the
+    #: flow had received when it reached the checkpoint.
+    end_order: int | None = None
+    begun_after: int | None = None
+    #: Its number in its lane.
+    number: int | None = None
+    #: Of a flow that has failed: the paths of the checkpoints whose failures its error names.
+    culprits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Revived:
+    """A composite or item that waits again; with counts, if it has lanes."""
+
+    path: str
+    total: int | None = None
+    opened: int | None = None
+    remaining: int | None = None
+
+
+@dataclass
+class RewindPlan:
+    #: Paths of the rows that are deleted.
+    deleted: list[str] = field(default_factory=list)
+    revived: list[Revived] = field(default_factory=list)
+    opens: list[OpenRow] = field(default_factory=list)
+
+    @property
+    def runs_again(self) -> tuple[str, ...]:
+        """Steps that had begun, and those that begin now; not the compensations, which are only deleted."""
+        begun = [path for path in self.deleted if not paths.is_compensation(path)]
+        return tuple(dict.fromkeys([*begun, *(one.path for one in self.opens)]))
+
 
 #: A sequence of the plan in this run: the scope, and the name of its first node.
 Sequence = tuple[str, str]
@@ -99,15 +148,6 @@ class Downstream:
         return isinstance(self._plan.place(path).node, LoopNode)
 
 
-class StepRow(Protocol):
-    @property
-    def kind(self) -> str: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def started(self) -> bool: ...
-
-
 @dataclass(frozen=True)
 class CompensatedSteps:
     #: Steps whose compensation has begun: they count as not done.
@@ -118,7 +158,7 @@ class CompensatedSteps:
     stopped: frozenset[str] = frozenset()
 
 
-def compensated_steps(plan: Plan, rows: Mapping[str, StepRow], targets: Collection[str]) -> CompensatedSteps:
+def compensated_steps(plan: Plan, rows: Mapping[str, Row], targets: Collection[str]) -> CompensatedSteps:
     """`targets`: the steps that the run goes back to. A workflow that has kept its failure to itself stays as it is,
     with all that was undone in it, unless the run goes back into it or its compensations were stopped."""
     if not plan.compensations:
@@ -138,7 +178,7 @@ def compensated_steps(plan: Plan, rows: Mapping[str, StepRow], targets: Collecti
     )
 
 
-def _scope_of(plan: Plan, path: str, scopes: Mapping[str, StepRow], stopped: Collection[str]) -> tuple[str, ...]:
+def _scope_of(plan: Plan, path: str, scopes: Mapping[str, Row], stopped: Collection[str]) -> tuple[str, ...]:
     """The workflow whose failure a compensation followed; none: the run's. Compensations of a workflow that was stopped
     belong to the scope around it.
     """
@@ -146,6 +186,6 @@ def _scope_of(plan: Plan, path: str, scopes: Mapping[str, StepRow], stopped: Col
     return next(((scope,) for scope in around if scope in scopes and scope not in stopped), ())
 
 
-def _is_undone(compensation: StepRow) -> bool:
+def _is_undone(compensation: Row) -> bool:
     """It has begun, or an operator has set its result. One that was skipped before it began has undone nothing."""
     return compensation.started or compensation.status == statuses.COMPLETED

@@ -12,7 +12,7 @@ from rival_workers.definition.define import define_workflow
 from rival_workers.engine import paths
 from rival_workers.engine.nodes import LoopNode
 from rival_workers.engine.plan import Plan
-from rival_workers.engine.rewind_range import Downstream
+from rival_workers.engine.rewind_plan import Downstream
 
 
 def work() -> None: ...

@@ -1,0 +1,221 @@
+"""What several flows commit at the same time: checkpoints, and continue_as, in one transaction. The statements are in
+`groups.sql` and `flow_groups.sql`.
+
+Calls of several threads are made together: what comes while a call is being made waits for its end, and is made next,
+as one. A call that comes alone is made at once, in its own thread. One of the waiting threads makes the calls of all.
+No thread only waits, and no call waits for more to come.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from rival_client.db.prepared import PreparedPool
+from rival_client.db.prepared_statement import GroupValue, Statement
+from rival_client.errors import DatabaseBusy, DatabaseRefused
+from rival_client.model.payload import Json, serialise
+from rival_client.sql.history import as_json
+from rival_workers.engine.replay import CheckpointWrite
+from rival_workers.store.claim_records import Claim
+from rival_workers.store.flow_records import ContinuedFlow, FlowClaim
+from rival_workers.store.group_commits import ALONE
+from rival_workers.store.postgres.statements import load_statements
+
+RECORD_CHECKPOINTS = load_statements("groups.sql")["rival_record_checkpoints"]
+_STATEMENTS = load_statements("flow_groups.sql")
+LOCK_RUNS, CONTINUE_FLOWS = _STATEMENTS["rival_lock_runs"], _STATEMENTS["rival_continue_flows"]
+
+Call = TypeVar("Call")
+Answer = TypeVar("Answer")
+
+#: The most calls that are made together.
+MOST = 64
+
+
+class _Entry(Generic[Call, Answer]):
+    __slots__ = ("answer", "call", "error", "leads", "woken")
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.answer: Answer | None = None
+        self.error: BaseException | None = None
+        #: Its thread makes the calls of those that wait now.
+        self.leads = False
+        self.woken = threading.Event()
+
+
+class JoinedCalls(Generic[Call, Answer]):
+    def __init__(self, make: Callable[[Sequence[Call]], Sequence[Answer]]) -> None:
+        """`make` answers each call, in their order. What it raises, each of their threads raises."""
+        self._make = make
+        self._lock = threading.Lock()
+        self._is_busy = False
+        self._waiting: deque[_Entry[Call, Answer]] = deque()
+
+    def call(self, call: Call) -> Answer:
+        own = _Entry[Call, Answer](call)
+        with self._lock:
+            own.leads, self._is_busy = not self._is_busy, True
+            if not own.leads:
+                self._waiting.append(own)
+        if not own.leads:
+            own.woken.wait()
+        if own.leads:
+            self._lead(own)
+        if own.error is not None:
+            raise own.error
+        return own.answer  # type: ignore[return-value]
+
+    def _lead(self, own: _Entry[Call, Answer]) -> None:
+        group = [own]
+        with self._lock:
+            while self._waiting and len(group) < MOST:
+                group.append(self._waiting.popleft())
+        try:
+            for one, answer in zip(group, self._make([one.call for one in group]), strict=True):
+                one.answer = answer
+        except BaseException as error:
+            for one in group:
+                one.error = error
+        finally:
+            self._hand_on()
+            for one in group:
+                one.woken.set()
+
+    def _hand_on(self) -> None:
+        """The first of those that have come meanwhile makes the next calls."""
+        with self._lock:
+            after = self._waiting.popleft() if self._waiting else None
+            self._is_busy = after is not None
+        if after is not None:
+            after.leads = True
+            after.woken.set()
+
+
+@dataclass(frozen=True)
+class RecordCall:
+    claim: Claim
+    write: CheckpointWrite
+    state: Json | None
+
+    @property
+    def can_join(self) -> bool:
+        """A new checkpoint that has ended, as most have."""
+        return self.write.ref.found is None and self.write.delay is None
+
+
+def checkpoint_row(write: CheckpointWrite, state: Json | None) -> dict[str, Any]:
+    ref = write.ref
+    return {
+        "path": ref.path,
+        "kind": ref.kind,
+        "number": ref.number,
+        "begun_after": ref.begun_after,
+        "end_order": write.end_order,
+        "status": write.status,
+        "result": write.result,
+        "error": write.error,
+        "attempts": write.attempts,
+        "what": write.what,
+        "detail": as_json({**write.detail, "state": state}),
+    }
+
+
+@dataclass(frozen=True)
+class ContinueCall:
+    claim: Claim
+    its_input: Json
+    state: Json | None
+    grace: float
+    claim_by: FlowClaim | None
+    #: The queues of the worker, as an array of Postgres.
+    queues: str
+
+    @property
+    def can_join(self) -> bool:
+        """It goes on here, as most do."""
+        return self.claim_by is not None
+
+
+FlowCall = RecordCall | ContinueCall
+
+
+def commit_flows(groups: PreparedPool, calls: Sequence[FlowCall]) -> list[Any]:
+    """Only calls that can join, of one executor. ALONE: its row does not fit, or nothing was committed."""
+    # Rows are locked in this order.
+    order = sorted(range(len(calls)), key=lambda number: calls[number].claim.where)
+    continued = [number for number in order if isinstance(calls[number], ContinueCall)]
+    recorded = [number for number in order if isinstance(calls[number], RecordCall)]
+    parts = [*_continues(calls, continued), *_records(calls, recorded)]
+    answers: list[Any] = [ALONE] * len(calls)
+    try:
+        results = groups.fetch_groups([(statement, columns) for statement, _, columns in parts])
+    except (DatabaseBusy, DatabaseRefused):
+        return answers
+    for (_, numbers, _), rows in zip(parts, results, strict=True):
+        for row in rows:
+            number = numbers[int(row[0] or 0) - 1]
+            is_record = isinstance(calls[number], RecordCall)
+            answers[number] = float(row[1] or 0.0) if is_record else ContinuedFlow(int(row[1] or 0), int(row[2] or 0))
+    return answers
+
+
+#: A statement, the numbers of its calls, and its values.
+Part = tuple[Statement, list[int], dict[str, GroupValue]]
+
+
+def _records(calls: Sequence[Any], numbers: list[int]) -> list[Part]:
+    return [(RECORD_CHECKPOINTS, numbers, _checkpoint_columns([calls[one] for one in numbers]))] if numbers else []
+
+
+def _continues(calls: Sequence[Any], numbers: list[int]) -> list[Part]:
+    """All calls of a process have the same executor, unless it has just taken a new id."""
+    same = [number for number in numbers if calls[number].claim_by.executor == calls[numbers[0]].claim_by.executor]
+    if not same:
+        return []
+    columns = _continue_columns([calls[number] for number in same])
+    return [(LOCK_RUNS, same, columns), (CONTINUE_FLOWS, same, columns)]
+
+
+def _continue_columns(calls: Sequence[Any]) -> dict[str, GroupValue]:
+    return {
+        "run_ids": [one.claim.run_id for one in calls],
+        "flows": [one.claim.path for one in calls],
+        "tokens": [one.claim.token for one in calls],
+        "inputs": [one.its_input for one in calls],
+        "states": [one.state for one in calls],
+        "timeouts": [one.claim_by.timeout for one in calls],
+        "policies": [one.claim_by.policy for one in calls],
+        "executor": calls[0].claim_by.executor,
+        "queues": calls[0].queues,
+    }
+
+
+def _checkpoint_columns(calls: Sequence[RecordCall]) -> dict[str, GroupValue]:
+    rows = [checkpoint_row(one.write, one.state) for one in calls]
+    return {
+        "run_ids": [one.claim.run_id for one in calls],
+        "flows": [one.claim.path for one in calls],
+        "tokens": [one.claim.token for one in calls],
+        "states": [one.state for one in calls],
+        "errors": [None if one.write.error is None else serialise(one.write.error) for one in calls],
+        **{column: [row[name] for row in rows] for column, name in _OF_ROWS.items()},
+    }
+
+
+_OF_ROWS = {
+    "paths": "path",
+    "kinds": "kind",
+    "numbers": "number",
+    "begun_afters": "begun_after",
+    "end_orders": "end_order",
+    "statuses": "status",
+    "results": "result",
+    "attempts": "attempts",
+    "whats": "what",
+    "details": "detail",
+}

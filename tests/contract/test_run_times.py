@@ -35,6 +35,7 @@ def pass_time(inline: Inline, seconds: float) -> None:
         for table, columns in times.items():
             changes = ", ".join(f"{one} = {one} - interval '{seconds} seconds'" for one in columns)
             connection.exec_driver_sql(f"UPDATE {table} SET {changes}")
+    inline.receive()
     inline.later = [(at - seconds, message) for at, message in inline.later]
 
 

@@ -106,9 +106,14 @@ class Inline:
                 self.deliver(message)
         return delivered
 
-    def _ready(self) -> list[StepMessage]:
+    def receive(self) -> float:
+        """Take what has been published: countdowns begin now, which is returned."""
         now = self.clock() if self.clock else time.time()
         self.later += [(now + message.countdown, message) for message in self.doorbell.take()]
+        return now
+
+    def _ready(self) -> list[StepMessage]:
+        now = self.receive()
         ready = [message for at, message in self.later if at <= now]
         self.later = [(at, message) for at, message in self.later if at > now]
         return ready

@@ -267,7 +267,7 @@ INSTEAD = {
     ("item", "skip"): "'f[1]' is an item, and ends only with its steps (open steps: f[1]/a, f[2]/a): VERB each",
     ("compensating", "skip"): "step 'a' is completed (open steps: a!compensate): rewind the run to 'a'",
     ("compensation", "rewind"): "rewind to 'a' instead",
-    ("compensated", "skip"): "retry it, and VERB the step when the run has come to it",
+    ("compensated", "skip"): "retry it, and VERB the step when the run has reached it",
     ("open handler", "rewind"): "rewind to 'b' instead",
     ("failed, handler open", "skip"): "step 'b' is failed (open steps: b!on_error): rewind the run to 'b'",
     ("unknown step", "rewind"): "no step 'nope' has begun (known: a, b)",

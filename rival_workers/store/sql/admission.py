@@ -1,7 +1,7 @@
 """Decides whether a step or a run may start under its limits: it takes a slot at each gate, or a ticket at one of them.
 
-All or nothing: what waits at one gate holds no slot of another. Newcomers do not pass those that wait. The lock order
-is that of `rival_client.sql.gates`: the caller has locked the rows of the step and the run.
+All or nothing: a step that waits at one gate holds no slot of another. New applicants never overtake waiting tickets.
+The lock order is that of `rival_client.sql.gates`: the caller has locked the rows of the step and the run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Wanted:
-    """A limit for one step: its key, and the shard at which the step looks first."""
+    """A limit that applies to a step, with the key and the shard that the step tries first."""
 
     limit: Limit
     key: str
@@ -45,21 +45,21 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Applicant:
-    """What wants to start. `path` "": a run."""
+    """The step or run that asks to start. `path` is "" for a run."""
 
     run_id: str
     path: str
-    #: The token that its row has if it must wait.
+    #: The token of its row if it must wait.
     token: int
     workflow: str
     version: str
     attempt: int = 1
     lost: int = 0
-    #: Of its priority: -1 high, 1 low.
+    #: Its priority: -1 high, 0 normal, 1 low.
     level: int = 0
-    #: Whose workers run it; None: those of the fleet's own queue.
+    #: The queue that its messages go to; None is the fleet's own queue.
     queue: str | None = None
-    #: Its place in a queue is that of this time, and not of its arrival.
+    #: Sorts its ticket by this time instead of its arrival.
     since: dt.datetime | None = None
 
     def wants(self, its_limits: Sequence[Limit], values: Mapping[str, Any]) -> list[Wanted]:
@@ -76,8 +76,8 @@ class Applicant:
 
 @dataclass(frozen=True)
 class Admitted:
-    """It may start, with these slots. `waited`: seconds since it had to wait. `at`: its start by the clock; the
-    transaction may be older than the end of the step that had the slot before."""
+    """The applicant may start with these slots. `waited`: seconds since it took its ticket. `at`: its start by the
+    clock, because the transaction may be older than the end of the step that used the slot before."""
 
     slots: list[int]
     grants: list[Grant] = field(default_factory=list)
@@ -87,24 +87,24 @@ class Admitted:
 
 @dataclass(frozen=True)
 class Full:
-    """It may not start: this limit is full for this key."""
+    """The applicant may not start: this limit is full for this key."""
 
     wanted: Wanted
     gate: Gate
-    #: Its queue is full, too.
+    #: The queue of the gate has reached its maximum as well.
     is_crowded: bool = False
     grants: list[Grant] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Early:
-    """Its rate calls it later."""
+    """The rate limit allows the start only after `seconds`."""
 
     seconds: float
 
 
 class GatesMissing(Exception):
-    """These gates are to be made first, in a transaction of their own."""
+    """These gates do not exist yet; they are inserted in a transaction of their own, and the caller tries again."""
 
     def __init__(self, wanted: Sequence[Wanted]) -> None:
         super().__init__([one.of_key for one in wanted])
@@ -112,11 +112,11 @@ class GatesMissing(Exception):
 
 
 class ShardsNeeded(Exception):
-    """Its own shard is full: all shards are to be locked, in order."""
+    """The applicant's own shard is full: the caller must lock all shards, in order, and try again."""
 
 
 def with_gates(database: Database, once: Callable[[bool], T]) -> T:
-    """Run a transaction again with what it needed: gates that did not exist, or all shards of its gates."""
+    """Repeat a transaction that raised GatesMissing or ShardsNeeded, with the gates inserted or all shards locked."""
     all_shards = False
     while True:
         try:
@@ -130,7 +130,7 @@ def with_gates(database: Database, once: Callable[[bool], T]) -> T:
 
 
 class Admission:
-    """One application, in one transaction."""
+    """One application to start, in one transaction."""
 
     def __init__(
         self, connection: Connection, applicant: Applicant, wanted: Sequence[Wanted], grace: float, all_shards: bool
@@ -139,14 +139,14 @@ class Admission:
         self._wanted, self._all_shards = wanted, all_shards
         its_own = (tickets.c.run_id == applicant.run_id, tickets.c.path == applicant.path)
         self._its_own = its_own
-        #: Its ticket, if it has waited before.
+        #: Its ticket, if it waited before.
         self.ticket = connection.execute(
             select(tickets, clock().label("now")).where(*its_own).with_for_update()
         ).first()
 
     @property
     def is_waiting(self) -> bool:
-        """It has a ticket that is not granted: no message may start it."""
+        """True if it has a ticket that is not granted: then no message may start it."""
         return self.ticket is not None and self.ticket.granted_at is None
 
     def decide(self) -> Admitted | Full | Early:
@@ -177,13 +177,13 @@ class Admission:
         self._queues = self._with_queues()
 
     def _with_queues(self) -> set[int]:
-        """The gates among the locked ones at which tickets wait. A statement of its own: it sees what was committed
-        while the locks were waited for."""
+        """The locked gates at which tickets wait. A separate statement, so that it sees what was committed while this
+        transaction waited for the locks."""
         waiting = select(literal(1)).where(tickets.c.gate == gates.c.id, tickets.c.granted_at.is_(None))
         return set(self._connection.scalars(select(gates.c.id).where(gates.c.id.in_(self._by_id), waiting.exists())))
 
     def _gate_for(self, wanted: Wanted) -> Gate | None:
-        """A gate of the key that lets it through. None: it must wait."""
+        """A gate of the key with room for the applicant. None: it must wait."""
         its_gates = [self._gates[place] for place in wanted.places(self._all_shards)]
         held = self._by_id.get(self._held or 0)
         if held is not None and (held.name, held.key) == wanted.of_key:
@@ -246,7 +246,8 @@ class Admission:
         return Full(wanted, gate, grants=grants)
 
     def _give_back(self) -> list[Grant]:
-        """It holds nothing while it waits for another gate, or if it does not wait."""
+        """Delete its ticket and release what it was granted: it holds nothing while it waits at another gate or does
+        not wait."""
         if self.ticket is None:
             return []
         self._connection.execute(delete(tickets).where(*self._its_own))
@@ -255,7 +256,7 @@ class Admission:
         return leave_locked(self._connection, self._by_id[self._held], 1, self._grace)
 
     def _waiting_for(self, wanted: Wanted) -> int:
-        """How many wait at the gates of the key; not counted further than the most that may."""
+        """The number of tickets that wait at the gates of the key, counted up to the limit's maximum."""
         ids = [self._gates[place].id for place in wanted.places(self._all_shards)]
         some = (
             select(literal(1))
@@ -266,7 +267,7 @@ class Admission:
         return int(self._connection.scalar(select(func.count()).select_from(some)) or 0)
 
     def _enter(self, wanted: Wanted, gate: Gate) -> None:
-        """A ticket at the end of the queue; with its old place if it comes from another gate."""
+        """Add a ticket at the end of the queue, or at its old place if it moves from another gate."""
         one, before = self._applicant, self.ticket
         base = self._base(wanted, gate) if before is None else before.base
         values = {
@@ -302,11 +303,11 @@ class Admission:
 
 
 def arrival(connection: Connection, gate_id: int) -> float:
-    """The place in the queue of a ticket that comes now."""
+    """The queue position of a ticket that arrives now."""
     at: dt.datetime = connection.scalars(select(clock())).one()
     base = at.timestamp()
     if connection.dialect.name == "sqlite":
-        # Its clock may stand still, in a lab.
+        # The clock may stand still in a lab; the position must still grow.
         in_front = (tickets.c.gate == gate_id, tickets.c.granted_at.is_(None))
         last = connection.scalar(select(func.max(tickets.c.rank)).where(*in_front))
         return base if last is None or last < base else last + 1e-6

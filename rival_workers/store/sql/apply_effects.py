@@ -35,14 +35,14 @@ from rival_workers.store.sql.step_ends import end_fallback, retry_with
 
 @dataclass(kw_only=True)
 class EffectsSql(OpenRowsSql):
-    """Applies effects and collects what has opened."""
+    """Applies effects and collects the rows that they open."""
 
     max_payload: int
-    #: The exclusive lock of the run is held.
+    #: True if the transaction holds the exclusive lock of the run.
     alone: bool = False
     outcome: Outcome = field(default_factory=Outcome)
     ended_as: str | None = None
-    #: The flow that has waited for this run.
+    #: The flow that waited for this run.
     ready: ReadyStep | None = None
 
     @property
@@ -103,7 +103,7 @@ class EffectsSql(OpenRowsSql):
         cancelled: dict[str, Any] = {"open": []} if effect.status == statuses.CANCELLED else {}
         ended = {"status": effect.status, "completed_at": now(), "ring_at": None, "token": runs.c.token + 1, **result}
         can_end = (runs.c.id == self.run_id, run_can("end_run"))
-        # The slots of a run that has any are read first.
+        # If the run holds slots, the UPDATE above matches nothing: read the slots, then end the run.
         if not self.connection.execute(update(runs).where(*can_end, runs.c.slots.is_(None)).values(ended)).rowcount:
             its_own = select(runs.c.slots).where(*can_end).with_for_update()
             self.slots += self.connection.scalar(its_own) or []
@@ -185,7 +185,7 @@ class EffectsSql(OpenRowsSql):
         return self.apply(join.fails)
 
     def _cancel_items(self, path: str, opened: int, total: int) -> None:
-        """Items that never begin."""
+        """Cancel the items that have not been opened."""
         never = [f"{path}[{index}]" for index in range(opened, total)]
         if never:
             self.cancel(path, steps.c.path.in_(never))

@@ -1,7 +1,7 @@
-"""Circuit breakers, in portable SQL: whether an attempt may call its function, and what its outcome changes.
+"""Circuit breakers, in portable SQL: whether an attempt may call its function, and how its outcome changes the breaker.
 
-An attempt that probes is named in the breaker's row, and it probes as long as its step runs with its token. So a probe
-that was taken over, cancelled or rewound makes room for another one, and its late outcome changes nothing.
+The breaker's row names the attempt that probes. It counts as the probe only while its step runs with its token, so a
+probe that was taken over, cancelled or rewound makes room for another one, and its late outcome changes nothing.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from rival_workers.store.call_records import BreakerAnswer
 from rival_workers.store.claim_records import Claim
 from rival_workers.store.sql.part import StorePart
 
-#: Parts of the window in which failures are counted together.
+#: Number of buckets into which the failures of a window are counted.
 BUCKETS = 10
 
 
 class BreakersSql(StorePart):
     def ask_breaker(self, breaker: Breaker, claim: Claim, executor: str) -> BreakerAnswer:
-        """Before the call. A closed breaker costs one read by primary key."""
+        """Ask before the function is called. A closed breaker costs one read by primary key."""
         with self.database.autocommit() as connection:
             row = connection.execute(select(breakers.c.state).where(breakers.c.name == breaker.name)).first()
         if row is None or row.state == "closed":
@@ -37,7 +37,7 @@ class BreakersSql(StorePart):
         return self.database.transact(lambda connection: self._ask(connection, breaker, claim, executor))
 
     def _ask(self, connection: Connection, breaker: Breaker, claim: Claim, executor: str) -> BreakerAnswer:
-        # The lock of the row makes one probe in the whole fleet.
+        # The row lock ensures that one attempt in the whole fleet probes.
         row = lock_breaker(connection, breaker.name)
         if row is None or row.state == "closed":
             return BreakerAnswer(True)
@@ -51,16 +51,16 @@ class BreakersSql(StorePart):
         return BreakerAnswer(True, probes=True)
 
     def breaker_succeeded(self, breaker: Breaker, claim: Claim, executor: str) -> BreakerState | None:
-        """A probe has succeeded. Returns the new state, if this has changed it."""
+        """Record that a probe succeeded. Returns the new state if it changed."""
         return self.database.transact(lambda connection: _succeeded(connection, breaker, claim, executor))
 
     def breaker_failed(self, breaker: Breaker, claim: Claim, executor: str) -> BreakerState | None:
-        """An error that counts. Returns the new state, if this has changed it."""
+        """Record an error that counts. Returns the new state if it changed."""
         return self.database.transact(lambda connection: _failed(connection, breaker, claim, executor))
 
 
 def _refused(connection: Connection, breaker: Breaker, row: Any) -> BreakerAnswer | None:
-    """None: the attempt probes."""
+    """The refusal, or None if the attempt may probe."""
     moment = connection.scalar(select(now()))
     if row.state == "open" and (row.until is None or row.until > moment):
         return BreakerAnswer(False, seconds=_left(row.until, moment))
@@ -96,7 +96,7 @@ def _failed(connection: Connection, breaker: Breaker, claim: Claim, executor: st
 
 
 def _count(connection: Connection, breaker: Breaker, executor: str) -> int:
-    """Count a failure, and return how many there were within the window."""
+    """Count a failure. Returns the number of failures within the window."""
     moment: dt.datetime = connection.scalar(select(now())) or dt.datetime.now(dt.UTC)
     width = breaker.window / BUCKETS
     bucket = dt.datetime.fromtimestamp(moment.timestamp() // width * width, dt.UTC)
@@ -119,7 +119,7 @@ def _is_probe(row: Any, claim: Claim) -> bool:
 
 
 def _probes(connection: Connection, row: Any) -> bool:
-    """Whether the attempt that probes is still under way."""
+    """True if the probing attempt still runs."""
     if row.probe_run is None:
         return False
     running = and_(

@@ -1,5 +1,5 @@
-"""Claims of steps in portable SQL: the claim that starts an attempt, parking what no worker can run, and what attempts
-read.
+"""Claims of steps, in portable SQL: starts an attempt, parks steps that no worker can run, and reads what attempts
+need.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from rival_workers.store.sql.guards import (
 from rival_workers.store.sql.limited_starts import LimitedStartsSql, has_ticket
 from rival_workers.store.sweep_records import RunningAttempt
 
-#: What an attempt needs to know of its step's row.
+#: The columns of a step's row that its attempt needs.
 _CLAIM_COLUMNS = (
     steps.c.execution_token,
     steps.c.timeout_token,
@@ -74,11 +74,11 @@ class ClaimsSql(LimitedStartsSql):
         limits: Sequence[Limit] = (),
         policy: str | None = None,
     ) -> Claimed | NotYet | Queued | WorkflowVersion | None:
-        """`within`: so many seconds before it is due. `limits`: it waits, Queued, while one of them is full. `policy`:
-        what rules have changed of its options."""
+        """`within`: how many seconds before it is due the step may start. `limits`: if one of them is full, the step
+        waits and Queued is returned. `policy`: the options that fleet rules changed."""
         if limits:
             return self._claim_limited(claim, timeout, executor, limits, of=of, within=within)
-        # What waits without a time is woken by what it waits for, never by a message.
+        # A step that waits without a time is woken by the event, child or system it waits for, never by a message.
         startable = and_(steps.c.due_at.is_(None), steps.c.status != statuses.WAITING)
         due = or_(startable, steps.c.due_at <= after(EARLY if within is None else within))
         statement = step_starts(claim, executor, timeout, policy).where(due, run_goes_on(claim.run_id, of))
@@ -90,14 +90,14 @@ class ClaimsSql(LimitedStartsSql):
                 return self._claimed(connection, claim, step, executor)
             if not has_ticket(connection, claim):
                 return self._too_early(connection, claim, of) or other_than(connection, claim.run_id, of)
-        # It waits at the gate of a limit that it does not have any more.
+        # The step waits at the gate of a limit that it no longer has.
         return self._claim_limited(claim, timeout, executor, (), of=of, within=within)
 
     def _claimed(self, connection: Connection, claim: Claim, step: Row[Any], executor: str) -> Claimed:
-        # A timer's row is claimed as it waits; with it the whole run may have.
+        # A timer's row is claimed while it waits; the whole run may be suspended with it.
         wake_run(connection, claim.run_id)
         if step.kind == WAIT:
-            # Its time is up: no event is for it any more.
+            # The wait has timed out and takes no event any more.
             connection.execute(delete(waits).where(waits.c.run_id == claim.run_id, waits.c.path == claim.path))
         record(connection, claim.run_id, claim.path, entries.CLAIMED, by=executor, attempt=step.attempts)
         run = connection.execute(select(runs.c.input, *FACTS).where(runs.c.id == claim.run_id)).one()
@@ -116,7 +116,8 @@ class ClaimsSql(LimitedStartsSql):
         return None if row is None else NotYet((row.due_at - row.now).total_seconds(), Route(row.queue, row.level))
 
     def apply_policy(self, claim: Claim, timeout: float | None, policy: str | None) -> bool:
-        """The claim did not know the rules of the run: the attempt has another time limit, and other options."""
+        """Apply the rules of the run that the claim did not know: the attempt gets another time limit and other
+        options."""
         changed = {"timeout_at": attempt_limit(timeout), "ring_at": attempt_limit(timeout)}
         recorded = {"policy": None if policy is None else Json(policy)}
         with self.database.transaction() as connection:
@@ -124,7 +125,7 @@ class ClaimsSql(LimitedStartsSql):
         return done.rowcount == 1
 
     def read_run_rules(self, run_id: str) -> tuple[dict[str, Any] | None, dict[str, str] | None]:
-        """The policies and the labels of a run, for those that do not run its steps."""
+        """The policies and the labels of a run, for callers that do not run its steps."""
         with self.database.autocommit() as connection:
             row = connection.execute(select(runs.c.policies, runs.c.labels).where(runs.c.id == run_id)).first()
         return (None, None) if row is None else (row.policies, row.labels)
@@ -132,15 +133,15 @@ class ClaimsSql(LimitedStartsSql):
     def park_run(
         self, run_id: str, token: int, reason: str, delay: float, *, of: WorkflowVersion | None = None
     ) -> bool | WorkflowVersion:
-        """As `park_step`, for a run that has not begun."""
+        """Like `park_step`, for a run that has not begun."""
         its_run = (runs.c.id == run_id, runs.c.token == token, run_can("park_run"), is_of(of))
         return self._park(update(runs).where(*its_run), run_id, "", reason, after(delay), of)
 
     def park_step(
         self, claim: Claim, reason: str, delay: float, *, of: WorkflowVersion | None = None
     ) -> bool | WorkflowVersion:
-        """No worker here can run it: store the reason, and make it due again later. The token stays, so another worker
-        can claim it. False: stale. A WorkflowVersion: as in `begin_run`."""
+        """No worker of this fleet can run the step: store the reason and make it due again later. The token stays, so
+        another worker can claim the step. False: stale. A WorkflowVersion: as in `begin_run`."""
         its_step = (guard(claim, "park_step"), run_goes_on(claim.run_id, of))
         look = earliest(after(delay), steps.c.start_by, steps.c.deadline_at)
         return self._park(update(steps).where(*its_step), claim.run_id, claim.path, reason, look, of)
@@ -153,7 +154,7 @@ class ClaimsSql(LimitedStartsSql):
             share_run(connection, run_id)
             if connection.execute(parked).rowcount != 1:
                 return other_than(connection, run_id, of) or False
-            # No slot is held for a step that no worker here can run.
+            # A parked step holds no slot.
             slots = unqueue(connection, run_id, None, "parked", path)
             connection.execute(parked)
             grants = self._leave(connection, slots)
@@ -167,12 +168,11 @@ class ClaimsSql(LimitedStartsSql):
             return run_reads.read_step(connection, run_id, path)
 
     def read_item(self, run_id: str, path: str) -> Any:
-        """The item of a row."""
         with self.database.autocommit() as connection:
             return connection.scalar(select(steps.c.item).where(steps.c.run_id == run_id, steps.c.path == path))
 
     def retries_of(self, run_id: str) -> int:
-        """The retries of the run's steps that have a budget."""
+        """The number of retries that the run's steps took from its retry budget."""
         with self.database.autocommit() as connection:
             return connection.scalar(select(runs.c.retries).where(runs.c.id == run_id)) or 0
 
@@ -182,20 +182,20 @@ class ClaimsSql(LimitedStartsSql):
             return connection.scalar(wanted) is not None
 
     def failure_of(self, run_id: str) -> tuple[str | None, dict[str, Any] | None]:
-        """The step that has failed the run, and its error."""
+        """The step that failed the run, and its error."""
         with self.database.autocommit() as connection:
             row = connection.execute(select(runs.c.failed_step, runs.c.error).where(runs.c.id == run_id)).one()
         return row.failed_step, row.error
 
     def read_start(self, claim: Claim, of: WorkflowVersion | None) -> tuple[Any, RunFacts] | None:
-        """The input of the run, and what its attempts know of it, before a claim. None: a claim would be stale."""
+        """The input and the facts of the run, read before a claim. None: a claim would be stale."""
         startable = select(steps.c.path).where(guard(claim, "claim_step"), run_goes_on(claim.run_id, of)).exists()
         with self.database.autocommit() as connection:
             row = connection.execute(select(runs.c.input, *FACTS).where(runs.c.id == claim.run_id, startable)).first()
         return None if row is None else (row.input, facts_of(row))
 
     def token_of(self, run_id: str, path: str) -> tuple[str, int, str | None] | None:
-        """(status, execution token, executor): what there is to know after a commit whose answer was lost."""
+        """(status, execution token, executor), to find out whether a commit whose answer was lost took effect."""
         with self.database.autocommit() as connection:
             row = connection.execute(
                 select(steps.c.status, steps.c.execution_token, steps.c.executor_id).where(

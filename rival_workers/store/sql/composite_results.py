@@ -1,4 +1,4 @@
-"""What a composite returns when it ends, read from the rows of its steps and items."""
+"""Reads the result of a composite that ends from the rows of its steps and items."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rival_workers.store.sql.scopes import begins
 
 @dataclass
 class Outcome:
-    """Passed from effect to effect: the result or error of what ended last, and the step that failed."""
+    """Passed from effect to effect: the result or error of the step that ended last, and the step that failed."""
 
     result: Json = NULL
     error: dict[str, Any] | None = None
@@ -38,7 +38,7 @@ class CompositeResults:
     max_payload: int
 
     def of(self, close: fx.Close, carried: Json) -> Json:
-        """`carried`: the result of what ended last."""
+        """`carried`: the result of the step that ended last."""
         match close.result:
             case fx.Carried():
                 return carried
@@ -54,7 +54,7 @@ class CompositeResults:
                 return self._of_items(close.path)
 
     def too_large(self, end: Effect) -> dict[str, Any] | None:
-        """A list of results has the same limit as any result; what would not fit is not even read."""
+        """The error of a list of results that exceeds the size limit; such a list is not read."""
         if not isinstance(end, fx.Close) or not isinstance(end.result, fx.ResultsOfItems):
             return None
         size = self.connection.scalar(
@@ -66,7 +66,7 @@ class CompositeResults:
             return None
         return {
             "type": "InvalidPayload",
-            "message": f"the results of {end.path!r}'s items are {size:,} bytes together, over the limit of "
+            "message": f"the results of the items of {end.path!r} have {size:,} bytes in total, over the limit of "
             f"{self.max_payload:,}. Use for_each(…, collect=False) and read the items' own results, or raise "
             "RIVAL_MAX_PAYLOAD.",
         }
@@ -81,7 +81,7 @@ class CompositeResults:
         found = self.connection.execute(
             select(steps.c.result)
             .where(self._is_item_of(path))
-            # Numbers of the same length compare like their digits.
+            # Shorter paths first: then the item numbers compare like their digits.
             .order_by(func.length(steps.c.path), steps.c.path)
         )
         return Json("[" + ",".join(serialise(row.result) for row in found) + "]")
@@ -92,6 +92,6 @@ class CompositeResults:
             steps.c.run_id == self.run_id,
             steps.c.kind == ITEM,
             begins(begin),
-            # Those of another for_each, within an item of this one, are further down.
+            # Excludes items of a nested for_each, whose paths contain another slash.
             func.substr(steps.c.path, len(begin) + 1).not_like("%/%"),
         )

@@ -1,5 +1,5 @@
-"""A step that begins to wait: of the events that are there already it gets the one that was sent first and fits, or it
-is entered as waiting. The caller holds the locks of the topics.
+"""Begins the wait of a step: the step gets the first sent event that matches and is already stored, or a row in
+`waits`. The caller holds the locks of the topics.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BATCH = 100
 
 @dataclass(frozen=True)
 class Waiting:
-    """A step that waits."""
+    """A step that waits for events."""
 
     run_id: str
     path: str
@@ -39,7 +39,8 @@ def sending_order(event: Row[Any]) -> tuple[dt.datetime, str]:
 def fitting_events(
     connection: Connection, waiting: Waiting, waits_for: Iterable[WaitFor], alive_at: dt.datetime | None = None
 ) -> Iterator[Row[Any]]:
-    """Those that fit one of the waits, of all topics. `alive_at`: when they must not have expired; None: now."""
+    """Stored events that match one of the waits, over all topics, in the order in which they were sent. `alive_at`: the
+    time at which they must not have expired; None: now."""
     of_each = [_fitting(connection, waiting, wait, alive_at) for wait in waits_for]
     return heapq.merge(*of_each, key=sending_order)
 
@@ -47,7 +48,8 @@ def fitting_events(
 def _fitting(
     connection: Connection, waiting: Waiting, wait: WaitFor, alive_at: dt.datetime | None
 ) -> Iterator[Row[Any]]:
-    # An index has the events of a key in their order for each status; of a whole topic, for both.
+    # For a key, the index orders the events of each status separately; for a whole topic, those of both statuses
+    # together.
     parts: tuple[tuple[str, ...], ...] = (("kept", "sent"),) if wait.key is None else (("kept",), ("sent",))
     there = [_there_for(connection, waiting, wait, statuses, alive_at) for statuses in parts]
     for event in heapq.merge(*there, key=sending_order):
@@ -58,7 +60,7 @@ def _fitting(
 def _there_for(
     connection: Connection, waiting: Waiting, wait: WaitFor, statuses: Sequence[str], alive_at: dt.datetime | None
 ) -> Iterator[Row[Any]]:
-    """A batch at a time."""
+    """Yields the events of one index scan, one batch at a time."""
     last: Row[Any] | None = None
     while True:
         found = connection.execute(_open_events(waiting, wait, statuses, last, alive_at)).all()
@@ -79,7 +81,7 @@ def _open_events(
         select(events)
         .where(
             events.c.topic == wait.topic,
-            # As the index says it that has the whole topic in order.
+            # Matches the predicate of the partial index that orders the whole topic.
             events.c.status != "consumed" if wait.key is None else events.c.status.in_(statuses),
             events.c.expires_at > now() if alive_at is None else events.c.expires_at >= alive_at,
             or_(events.c.run_id.is_(None), events.c.run_id == waiting.run_id),
@@ -95,10 +97,9 @@ def _open_events(
 def begin_wait(
     connection: Connection, waiting: Waiting, waits_for: Sequence[WaitFor], writer: HistoryWriter
 ) -> dict[str, Any] | None:
-    """Of the events that are there already and fit one of these, the one sent first: it is this step's from now on.
-    None: the step is entered as waiting. TopicNeeded: the lock of a topic is taken by another transaction, and must be
-    waited for first.
-    """
+    """Assign the first sent event that is stored and matches one of these waits to the step. Returns None if there is
+    none, and enters the step as waiting. Raises TopicNeeded if another transaction holds the lock of a topic: the
+    caller must wait for that lock first."""
     for wait in waits_for:
         need_topic(connection, wait)
     event = next(fitting_events(connection, waiting, waits_for), None)

@@ -1,5 +1,5 @@
-"""Delivers events to waiting steps, in portable SQL. A step that begins to wait and a delivery take the same lock, so
-one of the two sees the other: an event sent just before, during or after the begin of the wait is never missed.
+"""Delivers events to waiting steps, in portable SQL. The begin of a wait and a delivery take the same lock, so one of
+the two sees the other: an event sent just before, during or after the begin of the wait is never missed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from rival_workers.store.sql.part import StorePart
 from rival_workers.store.sweep_records import DueEvent, SweepOptions
 
 _BATCH = 100
-#: Waits that are read for each one that is woken: more only where a filter leaves some out.
+#: Waits read per batch; more than one is needed only if filters exclude some.
 _WAITS_AT_ONCE = 10
 _ANY_DUE = select(any_is_past(events.c.ring_at))
 
 
 class TopicsNeeded(Exception):
-    """A delivery must lock more topics. They are locked in one order, so it begins again."""
+    """A delivery must lock more topics. Topics are locked in one order, so the delivery starts again."""
 
     def __init__(self, waits_for: set[WaitFor]) -> None:
         super().__init__(", ".join(sorted(wait.topic for wait in waits_for)))
@@ -44,12 +44,13 @@ class TopicsNeeded(Exception):
 
 class EventsSql(StorePart):
     def deliver_event(self, event_id: str, claim: ClaimBy | None = None) -> Delivered:
-        """Make the steps ready that wait for the event. If no step waits, it is kept until it expires. Safe to repeat.
+        """Make the steps ready that wait for the event. If no step waits, the event is kept until it expires. Safe to
+        repeat.
 
-        Of several undelivered events with one topic and key the oldest is delivered, not the one of the message: there
-        is a message for each event, so all are delivered, in the order in which they were sent.
+        Of several undelivered events with the same topic and key, the oldest is delivered, not the one that the message
+        names. Each event has a message, so all are delivered in the order in which they were sent.
         """
-        # An event for many runs is a transaction for each of them: so none needs the locks of two runs at once.
+        # An event for many runs uses one transaction per run, so that no transaction needs the locks of two runs.
         ready: list[ReadyStep] = []
         delivery = _Delivery(event_id)
         while not delivery.is_over:
@@ -64,8 +65,8 @@ class EventsSql(StorePart):
         return Delivered(tuple(ready))
 
     def _deliver_to_next(self, connection: Connection, delivery: _Delivery) -> tuple[_Delivery, ReadyStep | None]:
-        """One transaction of a delivery. A wait for several topics, or for any key, gets the event that was sent first:
-        that may be another one, whose own message is still on its way."""
+        """One transaction of a delivery. A wait for several topics, or for any key, gets the event that was sent first,
+        which may be another event whose own message has not arrived yet."""
         event, locked = _to_deliver(connection, delivery)
         row = None if event is None else _next_wait(connection, event, delivery.last)
         if event is None or row is None:
@@ -81,8 +82,8 @@ class EventsSql(StorePart):
         return None if kind is None else self._wake(connection, event, row, kind)
 
     def _wake(self, connection: Connection, event: Row[Any], row: Row[Any], kind: str) -> ReadyStep | None:
-        """Give the event to the wait. None: no message is needed; a flow that its timeout has resumed runs already and
-        reads the event."""
+        """Give the event to the wait. Returns None if no message is needed: a flow that its timeout has resumed already
+        runs and reads the event."""
         writer, by = HistoryWriter(connection, row.run_id), by_event(event.id)
         delivered = hand_over(connection, event, Waiting(row.run_id, row.path), writer)
         writer.write()
@@ -100,7 +101,7 @@ class EventsSql(StorePart):
             .with_for_update(skip_locked=True)
         )
         with self.database.autocommit() as connection:
-            # As with runs and steps: most rounds find nothing, and should cost next to nothing.
+            # As with runs and steps, most rounds find nothing, so the check must be cheap.
             if not connection.scalar(_ANY_DUE):
                 return []
         with self.database.transaction() as connection:
@@ -131,15 +132,15 @@ class EventsSql(StorePart):
 
 
 def delete_deliveries(connection: Connection, which: ColumnElement[bool]) -> None:
-    """In one order: those of an expired event and those of a deleted run overlap."""
+    """Delete in key order: the deliveries of an expired event and those of a deleted run overlap (deadlock)."""
     key = (deliveries.c.event_id, deliveries.c.run_id)
     in_order = select(*key).where(which).order_by(*key).with_for_update()
     connection.execute(delete(deliveries).where(tuple_(*key).in_(chosen(in_order))))
 
 
 def _kind_that_takes(connection: Connection, row: Row[Any]) -> str | None:
-    """Lock the step that waits, under the token of its wait. None: a timeout or a cancel moved the step on, so it takes
-    no event any more."""
+    """Lock the waiting step under the token of its wait. None: a timeout or a cancel has moved the step on, so it takes
+    no event."""
     at = (steps.c.run_id == row.run_id, steps.c.path == row.path)
     its_step = select(steps.c.kind).where(*at, steps.c.execution_token == row.token, step_can("wake_step"))
     kind: str | None = connection.scalar(its_step.with_for_update())
@@ -150,20 +151,20 @@ def _kind_that_takes(connection: Connection, row: Row[Any]) -> str | None:
 
 @dataclass(frozen=True)
 class _Delivery:
-    """How far the delivery of an event has come."""
+    """The progress of a delivery."""
 
-    #: The event of its message; after the first transaction, the event that it delivers.
+    #: The event that the message names; after the first transaction, the event that is being delivered.
     event_id: str
-    #: The wait that it has come to last.
+    #: The last wait that was examined.
     last: Row[Any] | None = None
-    #: What else must be locked, since a wait that it comes to is for more than this event's topic and key.
+    #: Further topics and keys to lock, because a wait that was found is for more than this event's topic and key.
     also: frozenset[WaitFor] = frozenset()
     is_over: bool = False
 
 
 def _to_deliver(connection: Connection, delivery: _Delivery) -> tuple[Row[Any] | None, Collection[WaitFor]]:
-    """The oldest event that is on its way with the topic and key of the message's; later on, the same one again. And
-    what is locked."""
+    """The oldest undelivered event with the topic and key that the message names, or the event of the previous
+    transaction; and the waits whose topics are locked."""
     asked = connection.execute(select(events.c.topic, events.c.key).where(events.c.id == delivery.event_id)).first()
     if asked is None:
         return None, ()
@@ -176,7 +177,7 @@ def _to_deliver(connection: Connection, delivery: _Delivery) -> tuple[Row[Any] |
 
 
 def _next_wait(connection: Connection, event: Row[Any], last: Row[Any] | None) -> Row[Any] | None:
-    """The first wait after `last` that the event may be for. None: no other step waits, so the event is kept."""
+    """The first wait after `last` that the event may be for. None: no further step waits."""
     while True:
         found = connection.execute(_waiting_for(event, last)).all()
         for row in found:
@@ -190,9 +191,8 @@ def _next_wait(connection: Connection, event: Row[Any], last: Row[Any] | None) -
 
 
 def _first_sent(connection: Connection, event: Row[Any], row: Row[Any], locked: Collection[WaitFor]) -> Row[Any] | None:
-    """The event that this wait gets before the given one, which was sent later. TopicsNeeded when it cannot be known
-    without more locks: an event may only be taken by a transaction that has its topic.
-    """
+    """The earlier event that this wait must get instead of the given one. Raises TopicsNeeded if more locks are needed
+    to decide: only a transaction that has locked a topic may take its events."""
     if row.key is not None and row.topics == 1:
         return None
     its_own = select(waits).where(waits.c.run_id == row.run_id, waits.c.path == row.path)
@@ -206,9 +206,8 @@ def _first_sent(connection: Connection, event: Row[Any], row: Row[Any], locked: 
 
 
 def _waiting_for(event: Row[Any], last: Row[Any] | None) -> Select[Any]:
-    """Waits that the event may be for, the oldest first, a batch at a time. One that began after the event had expired
-    does not get it, however long it was on its way.
-    """
+    """Waits that the event may be for, the oldest first, one batch. A wait that began after the event expired does not
+    get it, even if the delivery is late."""
     fits = waits.c.key.is_(None) if event.key is None else or_(waits.c.key.is_(None), waits.c.key == event.key)
     whose = true() if event.run_id is None else waits.c.run_id == event.run_id
     had = select(deliveries.c.event_id).where(deliveries.c.event_id == event.id, deliveries.c.run_id == waits.c.run_id)

@@ -1,4 +1,4 @@
-"""Executors and their leases, in portable SQL, and the attempts of those that are dead."""
+"""Executors and their leases, in portable SQL, and the attempts of dead executors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ExecutorsSql(StorePart):
     def add_executor(
         self, executor: str, host: str, pid: int, worker: str, lease: float, queues: Sequence[str] | None = None
     ) -> None:
-        """`queues`: those that it serves."""
+        """`queues`: the queues that the executor serves."""
         with self.database.transaction() as connection:
             connection.execute(
                 insert(executors).values(
@@ -38,8 +38,8 @@ class ExecutorsSql(StorePart):
             )
 
     def beat(self, executor: str, lease: float, problem: str | None = None, **about: Any) -> bool:
-        """False: the executor was declared dead in the meantime and must take a new id. `problem`: what it says is
-        wrong with it, for `rival doctor`. `about`: `busy`, `slots`, `workflows`, for those who look at the fleet."""
+        """False: the executor was declared dead in the meantime and must take a new id. `problem`: what the executor
+        reports to `rival doctor`. `about`: `busy`, `slots` and `workflows`, shown in the list of the fleet."""
         with self.database.autocommit() as connection:
             beaten = connection.execute(
                 update(executors)
@@ -57,7 +57,7 @@ class ExecutorsSql(StorePart):
             return [ExecutorRow(row.id, row.pid, row.worker) for row in connection.execute(statement)]
 
     def expire_executors(self, host: str, pid: int) -> int:
-        """The process is known to be dead: don't wait for its lease."""
+        """Expire the executors of a process that is known to be dead, without waiting for the lease."""
         with self.database.autocommit() as connection:
             return connection.execute(
                 update(executors)
@@ -67,12 +67,12 @@ class ExecutorsSql(StorePart):
 
     def forget_executors(self, dead: Sequence[str]) -> None:
         with self.database.autocommit() as connection:
-            # Another keeper may be at it, with its own list.
+            # Another keeper may delete the same rows.
             still_there = select(executors.c.id).where(executors.c.id.in_(dead)).with_for_update(skip_locked=True)
             connection.execute(delete(executors).where(executors.c.id.in_(chosen(still_there))))
 
     def dead_executors(self) -> list[str]:
-        """Those that have not beaten within their lease."""
+        """Executors whose lease has expired."""
         with self.database.autocommit() as connection:
             return list(connection.scalars(select(executors.c.id).where(executors.c.expires_at <= now())))
 
@@ -81,8 +81,8 @@ class ExecutorsSql(StorePart):
     def lost_attempts(
         self, dead: Sequence[str], limit: int, after: tuple[str, str] | None = None
     ) -> list[RunningAttempt]:
-        """What the given executors were running, in the order of run and path. `after`: the last one of the page
-        before."""
+        """The running attempts of the given executors, ordered by run and path. `after`: the last one of the previous
+        page."""
         return self._page(RUNNING.where(steps.c.executor_id.in_(dead)), limit, after)
 
     def stray_attempts(self, limit: int, after: tuple[str, str] | None = None) -> list[RunningAttempt]:
@@ -99,12 +99,11 @@ class ExecutorsSql(StorePart):
             return [running_of(row) for row in found]
 
     def adopt_attempts(self, executor: str, successor: str) -> int:
-        """Attempts of an executor continue under its new id. So a database that was unavailable for longer than a lease
-        does not restart them all.
-        """
+        """Move the attempts of an executor to its new id, so that a database outage longer than a lease does not
+        restart all of them."""
         with self.database.without_seqscan() as connection:
             found = [running_of(row) for row in connection.execute(RUNNING.where(steps.c.executor_id == executor))]
-        # One row at a time: several would have to be locked in an order.
+        # One row per transaction: several rows would have to be locked in order.
         return sum(self._adopt(attempt.claim, executor, successor) for attempt in found)
 
     def _adopt(self, claim: Claim, executor: str, successor: str) -> bool:

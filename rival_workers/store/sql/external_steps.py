@@ -25,9 +25,8 @@ from rival_workers.store.sql.part import StorePart
 
 class ExternalStepsSql(StorePart):
     def suspend_external_step(self, claim: Claim, attempt: int, config: StepConfig, state: Json | None) -> int | None:
-        """The function has returned, and the step waits for its external system. Returns the new token; None: stale,
-        for example because the external system answered first.
-        """
+        """Suspend the step until the external system answers; its function has returned. Returns the new token; None:
+        stale, for example because the external system answered first."""
         with self.database.transaction() as connection:
             share_run(connection, claim.run_id)
             item = {ATTEMPT: attempt, HEARTBEAT: config.heartbeat}
@@ -60,14 +59,15 @@ class ExternalStepsSql(StorePart):
             return int(row.execution_token)
 
     def _look(self, seconds: float | None) -> dict[str, Any]:
-        """When the step is looked at again if nothing is heard of it."""
+        """The columns that say when the keeper looks at the step if no heartbeat or answer arrives."""
         if seconds is None:
             return {"due_at": None, "ring_at": None}
         look = look_at(seconds, is_near(seconds, self.near), self.ring_grace)
         return {"due_at": after(seconds), **next_look(look)}
 
     def beat_step(self, claim: Claim, config: StepConfig, progress: Json | None) -> BeatResult | None:
-        """The attempt lives, and has so long again. None: it has moved on, or its time was up: no beat revives it."""
+        """Record a heartbeat and extend the time limit of the attempt. None: the attempt has moved on or has timed out;
+        a heartbeat does not revive it."""
         values: dict[str, Any] = {"heartbeat_at": now()} | ({} if progress is None else {"progress": progress})
         if config.heartbeat is not None and not config.is_external:
             limit = earliest(_limit(config.heartbeat, config.timeout), steps.c.deadline_at)
@@ -86,7 +86,7 @@ class ExternalStepsSql(StorePart):
         return BeatResult(None if row.timeout_at is None else (row.timeout_at - row.now).total_seconds())
 
     def pulse_of(self, run_id: str, path: str) -> HeartbeatState | None:
-        """The last heartbeat of a running step."""
+        """The heartbeat state of a running step."""
         columns = (steps.c.started_at, steps.c.heartbeat_at, steps.c.timeout_at, steps.c.progress, now().label("now"))
         with self.database.autocommit() as connection:
             row = connection.execute(select(*columns).where(steps.c.run_id == run_id, steps.c.path == path)).first()
@@ -99,7 +99,7 @@ class ExternalStepsSql(StorePart):
 
 
 def _limit(heartbeat: float, timeout: float | None) -> Any:
-    """A beat does not put off the timeout of the whole attempt."""
+    """The next heartbeat is due before the timeout of the whole attempt, which heartbeats do not extend."""
     if timeout is None:
         return after(heartbeat)
     end = later(steps.c.started_at, timeout)

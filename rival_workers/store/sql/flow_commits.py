@@ -1,14 +1,14 @@
-"""`commit_flow`: everything that the lanes of a flow did since the last commit, in one transaction, and everything that
-ended for them.
+"""`commit_flow`: writes everything that the lanes of a flow did since the last commit, and returns everything that
+ended for them, in one transaction.
 
-Only the attempt that holds the flow's token gives an `end_order`, so there is one order. An event or a child ends its
-checkpoint without one; the checkpoint gets it here, before the flow knows of the end.
+Only the attempt that holds the flow's token assigns an `end_order`, so there is one order. An event or a child ends its
+checkpoint without one; the checkpoint gets its order here, before the flow learns of the end.
 
 **Lock order** (see `rival_client.db.locks`): topics (sorted), child runs (sorted by id, before any lock of their
-parent), the shared lock of the run, checkpoints (sorted by path), the flow's row, the run's row. No wake-up is lost:
-what ends a checkpoint locks it first and then resumes the flow if its status is `waiting`; the commit that suspends
-the flow locks all open checkpoints first. So either this commit sees the end, or the other transaction sees the flow
-waiting.
+parent), the shared lock of the run, checkpoints (sorted by path), the flow's row, the run's row. No wake-up is lost: a
+transaction that ends a checkpoint locks it first and then resumes the flow if its status is `waiting`; the commit that
+suspends the flow locks all open checkpoints first. So either this commit sees the end, or the other transaction sees
+the flow waiting.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ENDED = (statuses.COMPLETED, statuses.SKIPPED, statuses.FAILED)
 
 class FlowCommitsSql(StorePart):
     def commit_flow(self, claim: Claim, commit: FlowCommit) -> FlowProgress | None:
-        """None: the flow has moved on. Safe to repeat: what is over stays as it is, with its order."""
+        """None: the flow has moved on. Safe to repeat: an ended checkpoint stays as it is, with its order."""
         with self.database.transaction() as connection:
             lock_topics(connection, [wait for one in commit.waits for wait in one.waits_for])
             children = _lock_children(connection, commit.child_waits)
@@ -69,7 +69,7 @@ class FlowCommitsSql(StorePart):
 
 
 def _lock_children(connection: Connection, waits: Sequence[ChildWait]) -> dict[str, Row[Any]]:
-    """The runs that begin to be waited for: none of them can end before the commit without being seen here."""
+    """Lock the child runs that the flow begins to wait for, so that none of them can end unseen before the commit."""
     ids = [one.run_id for one in waits]
     if not ids:
         return {}
@@ -80,8 +80,8 @@ def _lock_children(connection: Connection, waits: Sequence[ChildWait]) -> dict[s
 
 
 def _lock_rows(connection: Connection, claim: Claim, commit: FlowCommit) -> dict[str, CheckpointRow]:
-    """The rows that this commit is about, as they stay until it changes them; also those that an earlier try of it has
-    written. New sleeps need none: their insert leaves a row that is there alone."""
+    """Lock the rows that this commit changes, including rows that an earlier try of it has written. New sleeps need no
+    lock: their insert leaves an existing row unchanged."""
     others: list[Any] = [*commit.writes, *commit.waits, *commit.children, *commit.child_waits]
     refs = [*(one.ref.path for one in others), *(ref.path for ref in commit.given_up)]
     paths = [*commit.open_paths, *refs]
@@ -98,7 +98,7 @@ class _Applying:
     ) -> None:
         self._flow, self._commit, self._rows, self._children = flow, commit, rows, children
         self._connection, self._run_id = flow.connection, flow.claim.run_id
-        #: What waits: the rows of earlier commits and of this one.
+        #: The open checkpoints of earlier commits and of this one.
         self._open = {path: rows[path] for path in commit.open_paths if path in rows}
 
     def apply(self) -> FlowProgress:
@@ -120,7 +120,7 @@ class _Applying:
     # -- what the lanes did -------------------------------------------------------------------------------
 
     def _begin(self) -> tuple[str, ...]:
-        """The child runs that were started."""
+        """Write the new checkpoints and waits. Returns the ids of the child runs that were started."""
         commit, flow = self._commit, self._flow
         for write in commit.writes:
             if write.status not in STEP_TERMINAL:
@@ -144,7 +144,7 @@ class _Applying:
         return tuple(one for one in started if one is not None)
 
     def _opened(self, write: CheckpointWrite, item: Any = None) -> None:
-        """The checkpoint waits, or has ended already."""
+        """Write the checkpoint, which now waits or has already ended."""
         is_new = write.ref.path not in self._rows
         (self._flow.begin if is_new else self._flow.write)(write, item)
         ref, here = write.ref, self._flow.now
@@ -162,7 +162,7 @@ class _Applying:
         )
 
     def _wait_again(self, one: EventWait, row: CheckpointRow) -> None:
-        """For the time that is left."""
+        """Wait again for the time that is left."""
         left = None if row.due_at is None else max(0.0, (row.due_at - self._flow.now).total_seconds())
         ref = replace(one.ref, begun_after=row.begun_after)
         self._begin_wait(replace(one, ref=ref, timeout=left), row.execution_token)
@@ -194,7 +194,8 @@ class _Applying:
         )
 
     def _give_up(self, ref: CheckpointRef) -> None:
-        """No lane waits for it any more. An event that it got, and that its lane has not seen, goes back."""
+        """Cancel a checkpoint that no lane waits for any more. An event that it got, and that its lane has not seen, is
+        returned."""
         row = self._rows.get(ref.path)
         if row is None or row.status == statuses.CANCELLED:
             return
@@ -217,8 +218,8 @@ class _Applying:
             self._flow.forget_waits(ref.path)
 
     def _give_back(self, event_id: str) -> None:
-        """It is delivered again: another run may be waiting for it."""
-        # The event before its delivery, as where an expired event is deleted.
+        """Make an event deliverable again: another run may be waiting for it."""
+        # Lock the event before its delivery, as in the deletion of expired events.
         self._connection.execute(
             update(events)
             .where(events.c.id == event_id, events.c.status == "consumed")
@@ -230,7 +231,7 @@ class _Applying:
     # -- what has ended -----------------------------------------------------------------------------------
 
     def _arrivals(self) -> tuple[list[EndedCheckpoint], float | None]:
-        """What has ended without an order, by its time; and seconds until the next timer is due."""
+        """The checkpoints that ended without an order, sorted by time; and the seconds until the next timer is due."""
         here = self._flow.now
         arrivals = [self._of_step(one) for one in self._commit.writes if one.status in STEP_TERMINAL]
         due_in: float | None = None
@@ -262,7 +263,8 @@ class _Applying:
         return EndedCheckpoint(here - dt.timedelta(seconds=write.ago), before, write)
 
     def _receive(self, arrivals: Sequence[EndedCheckpoint]) -> tuple[Checkpoint, ...]:
-        """The flow receives them in this order. What has its order already got it by an earlier try of this commit."""
+        """Assign end orders: the flow receives the checkpoints in this order. A checkpoint that has an order got it
+        from an earlier try of this commit."""
         before = [one.row.end_order for one in arrivals if one.row.end_order is not None]
         order = max([self._commit.next_order, *(number + 1 for number in before)])
         received: list[CheckpointRow] = []
@@ -281,7 +283,7 @@ class _Applying:
             self._flow.record(entries.RECEIVED, row.path, end_order=row.end_order)
             self._update(row, end_order=row.end_order)
             return row
-        # Its time has come: a sleep is over, an event has not come.
+        # A due sleep is completed; a due wait for an event is skipped.
         status, here = statuses.COMPLETED if row.kind == SLEEP else statuses.SKIPPED, self._flow.now
         self._flow.record(status, row.path, end_order=row.end_order)
         self._update(

@@ -32,7 +32,7 @@ from rival_workers.store.claim_records import Claim
 from rival_workers.store.flow_records import ChildRun, SpawnedChild
 from rival_workers.store.sql.guards import guard, leave_running, next_look
 
-#: So many children of one name are numbered one after the other.
+#: Children of one name are numbered consecutively up to this number.
 _NUMBERED = 10
 
 
@@ -55,8 +55,6 @@ CHECKPOINT_COLUMNS = (
 
 @dataclass(frozen=True)
 class CheckpointRow:
-    """A checkpoint's row."""
-
     path: str
     kind: str
     status: str
@@ -73,7 +71,7 @@ class CheckpointRow:
 
     @property
     def is_revived(self) -> bool:
-        """A wait that a retry kept with its time: nothing is waited for until the flow reaches it again."""
+        """A wait that a retry kept with its due time. It is not in `waits` until the flow reaches it again."""
         return self.kind == FLOW_WAIT and self.status == statuses.PENDING
 
     @property
@@ -94,17 +92,17 @@ class CheckpointRow:
 
 @dataclass(frozen=True)
 class EndedCheckpoint:
-    """A checkpoint that has ended, and that the flow has not received."""
+    """A checkpoint that has ended and that the flow has not received yet."""
 
     at: dt.datetime
     row: CheckpointRow
-    #: Of a step that ended in this attempt.
+    #: Set for a step that ended in this attempt.
     write: CheckpointWrite | None = None
 
 
 @dataclass(frozen=True)
 class RingTimes:
-    """When the keeper looks at what this store writes."""
+    """Delays after which the keeper looks at the rows that this store writes."""
 
     grace: float
     near: float
@@ -115,19 +113,20 @@ class FlowTransaction:
     connection: Connection
     claim: Claim
     writer: HistoryWriter
-    #: The database's clock.
+    #: The time of the database.
     now: dt.datetime
     times: RingTimes
     is_paused: bool = False
-    #: The flow's new state, which is in its row; None when an entry of the history has it, or when it has not changed.
+    #: The flow's new state, as written to its row; None after a history entry has recorded it, or if it has not
+    #: changed.
     state: Json | None = None
-    #: Slots of limits that it does not use any more; given back with `leave`, after all other locks.
+    #: Slots of limits that the flow no longer uses; released by the caller after all other locks.
     slots: list[int] = field(default_factory=list)
 
     @classmethod
     def of(cls, connection: Connection, claim: Claim, times: RingTimes, state: Json | None) -> Self | None:
-        """None: the flow has moved on without this attempt. What a flow does resets its count of losses. `state`: that
-        of the flow, if it has changed."""
+        """Lock the flow's row. None: the flow has moved on without this attempt. Progress of a flow resets its count of
+        losses. `state`: the flow's state, if it has changed."""
         row = connection.execute(
             update(steps)
             .where(guard(claim, "suspend_step"))
@@ -140,12 +139,13 @@ class FlowTransaction:
         return cls(connection, claim, writer, row.now, times, row.paused, state)
 
     def record(self, what: str, path: str, **detail: Any) -> None:
-        """The first entry of the transaction has the flow's new state."""
+        """Add a history entry. The first entry of the transaction contains the flow's new state."""
         self.writer.add(what, path, **detail, state=self.state)
         self.state = None
 
     def close(self) -> bool:
-        """If nothing was done, no loss is reset and no state stored either, since the history would not have it."""
+        """Write the history. If nothing was done, roll back: no loss is reset and no state is stored, because no
+        history entry would record it."""
         written = self.writer.write()
         if not written:
             self.connection.rollback()
@@ -154,8 +154,8 @@ class FlowTransaction:
     # -- checkpoints --------------------------------------------------------------------------------------
 
     def write(self, write: CheckpointWrite, item: Any = None) -> bool:
-        """The checkpoint's row: new, with a token that none before it at its path had, or one that waited for another
-        try. What is over stays as it is."""
+        """Write the checkpoint's row: insert it with a token higher than any before at its path, or update an open one.
+        An ended row stays as it is."""
         changes = self._changes(write)
         statement = self._insert(write, item, changes).on_conflict_do_update(
             index_elements=["run_id", "path"], set_=changes, where=steps.c.status.not_in(STEP_TERMINAL)
@@ -163,7 +163,8 @@ class FlowTransaction:
         return self._written(statement, write, item)
 
     def begin(self, write: CheckpointWrite, item: Any = None) -> bool:
-        """The same for a checkpoint that begins to wait. A row that is there already stays: the commit is repeated."""
+        """Like `write`, for a checkpoint that begins to wait. An existing row stays as it is: the commit
+        is repeated."""
         statement = self._insert(write, item, self._changes(write)).on_conflict_do_nothing()
         return self._written(statement, write, item)
 
@@ -206,12 +207,12 @@ class FlowTransaction:
     # -- the flow itself ----------------------------------------------------------------------------------
 
     def suspend(self, seconds: float | None) -> tuple[int, float | None]:
-        """The flow waits. Its new token, and the seconds until it is due: some have passed since the transaction began,
-        and its message must neither come late by them nor early."""
-        # Last, so that little time passes between its look at the clock and the countdown of the message.
+        """Suspend the flow. Returns its new token and the seconds until it is due, corrected for the time since the
+        transaction began, so that the message is neither late nor early."""
+        # Last, so that little time passes between reading the clock and the countdown of the message.
         self.record_suspended(seconds)
         left, self.slots = leave(self.connection, self.claim, seconds, self.times)
-        assert left is not None, "its row is locked"
+        assert left is not None, "the flow's row is locked"
         due_in = None if left.due_at is None else max(0.0, (left.due_at - left.at).total_seconds())
         return int(left.execution_token), due_in
 
@@ -221,7 +222,7 @@ class FlowTransaction:
         self.writer.write()
 
     def stop(self) -> None:
-        """The run is paused: the flow waits to be resumed, and has not used up an attempt."""
+        """Stop the flow because its run is paused: it waits to be resumed, and does not use up an attempt."""
         look = {"due_at": None, "ring_at": after(self.times.grace), "rings": 0}
         waits = {"attempts": steps.c.attempts - 1, **look}
         _, self.slots = leave_running(
@@ -232,7 +233,7 @@ class FlowTransaction:
     # -- children -----------------------------------------------------------------------------------------
 
     def start_child(self, ref: CheckpointRef, child: ChildRun, *, awaited: bool) -> SpawnedChild:
-        """The child run is there with its checkpoint. One that an earlier try of the flow has started keeps its id."""
+        """Insert the child run and its checkpoint. A child that an earlier attempt of the flow started keeps its id."""
         workflow = current_workflow(self.connection, child.workflow)
         if workflow is None:
             return self._refused(ref, UnknownWorkflow(child.workflow, workflow_names(self.connection)))
@@ -260,21 +261,22 @@ class FlowTransaction:
         return SpawnedChild(None, error)
 
     def _child_ids(self, child: ChildRun) -> Any:
-        # The flow's token only goes up: after some tries it is a number that none of very many can have.
+        # The flow's token only grows, so an id with the token is free after a few tries, however many children there
+        # are.
         numbers = itertools.chain(range(1, _NUMBERED), itertools.count(max(_NUMBERED, self.claim.token)))
         return (child.run_id if n == 1 else f"{child.run_id}~{n}" for n in numbers)
 
 
 def new_state(state: Json | None) -> dict[str, Any]:
-    """The value of the flow's row. None: the state has not changed, and is not written."""
+    """The columns of the flow's row. None: the state has not changed and is not written."""
     return {} if state is None else {"state": state}
 
 
 def leave(
     connection: Connection, claim: Claim, seconds: float | None, times: RingTimes, state: Json | None = None
 ) -> tuple[Row[Any] | None, list[int]]:
-    """The flow's step waits: for a time, or without one for something else. None: it has moved on. And the slots that
-    it has used."""
+    """Let the flow's step wait: until a time, or without one for something else. Returns its row and the slots that it
+    used; None: the flow has moved on."""
     due: dict[str, Any] = {"due_at": None, "ring_at": None, "rings": NEVER_PUBLISHED}
     if seconds is not None:
         look = look_at(seconds, is_near(seconds, times.near), times.grace)
@@ -285,7 +287,7 @@ def leave(
 
 
 def lock_leaves(connection: Connection, claim: Claim, paths: list[str]) -> None:
-    """Before the flow's own row: see the lock order in `flow_commits`."""
+    """Lock checkpoints before the flow's own row: see the lock order in `flow_commits`."""
     if paths:
         leaves = select(steps.c.path).where(steps.c.run_id == claim.run_id, steps.c.path.in_(paths))
         connection.execute(leaves.order_by(steps.c.path).with_for_update())

@@ -1,5 +1,5 @@
 """Flows, in portable SQL: reading and recording checkpoints, suspending, spawning, continuing; each under the token of
-the flow's step. What several lanes do at once is committed by `flow_commits`.
+the flow's step. Commits of several lanes are in `flow_commits`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class FlowsSql(StorePart):
         return RingTimes(self.ring_grace, self.near)
 
     def read_checkpoints(self, run_id: str, flow: str) -> StoredFlow:
-        """All of a flow's, at once, and its state."""
+        """All checkpoints of a flow, and its state."""
         with self.database.autocommit() as connection:
             found = connection.execute(
                 select(*_COLUMNS).where(
@@ -86,15 +86,15 @@ class FlowsSql(StorePart):
         return StoredFlow(checkpoints, next((row.state for row in found if row.path == flow), None))
 
     def flow_began_at(self, claim: Claim) -> float:
-        """When the flow's row was made: where the clock of an async flow starts."""
+        """The creation time of the flow's row, at which the clock of an async flow starts."""
         with self.database.autocommit() as connection:
             at = (steps.c.run_id == claim.run_id, steps.c.path == claim.path)
             began: Any = connection.scalar(select(steps.c.created_at).where(*at))
             return float(began.timestamp())
 
     def record_checkpoint(self, claim: Claim, write: CheckpointWrite, state: Json | None = None) -> float | None:
-        """When it ended, by the database's clock; None: the flow has moved on without this attempt. `state`: that of
-        the flow, if it has changed; here and below."""
+        """Returns the end time by the database's clock; None: the flow has moved on without this attempt. `state`, here
+        and below: the flow's state, if it has changed."""
         with self.database.transaction() as connection:
             share_run(connection, claim.run_id)
             if write.ref.found is not None:
@@ -103,7 +103,7 @@ class FlowsSql(StorePart):
             if flow is None:
                 return None
             ended_at: Any = flow.now
-            if not flow.write(write):  # an earlier try has
+            if not flow.write(write):  # an earlier try wrote it
                 at = (steps.c.run_id == claim.run_id, steps.c.path == write.ref.path)
                 ended_at = connection.scalar(select(steps.c.completed_at).where(*at))
             if flow.is_paused:
@@ -118,7 +118,8 @@ class FlowsSql(StorePart):
     def suspend_step(
         self, claim: Claim, write: CheckpointWrite | None, seconds: float | None, state: Json | None = None
     ) -> int | None:
-        """The flow waits: for a time, or without one for something else. Its new token; None: it has moved on."""
+        """Suspend the flow: until a time, or without one for something else. Returns its new token; None: it has moved
+        on."""
         with self.database.transaction() as connection:
             share_run(connection, claim.run_id)
             if write is not None:
@@ -138,7 +139,7 @@ class FlowsSql(StorePart):
     def spawn_child(
         self, claim: Claim, ref: CheckpointRef, child: ChildRun, state: Json | None = None
     ) -> SpawnedChild | None:
-        """The child run is there with the checkpoint, which does not wait for it. None: the flow has moved on."""
+        """Insert the child run and its checkpoint, which does not wait for the child. None: the flow has moved on."""
         with self.database.transaction() as connection:
             share_run(connection, claim.run_id)
             flow = FlowTransaction.of(connection, claim, self.ring_times, state)
@@ -146,7 +147,7 @@ class FlowsSql(StorePart):
                 return None
             at = (steps.c.run_id == claim.run_id, steps.c.path == ref.path)
             before = connection.execute(select(steps.c.result, steps.c.error).where(*at)).first()
-            # The answer of an earlier try was lost: nothing is done again.
+            # The answer of an earlier try was lost: return what it did.
             done = flow.start_child(ref, child, awaited=False) if before is None else SpawnedChild(*before)
             if flow.is_paused:
                 flow.stop()
@@ -158,7 +159,7 @@ class FlowsSql(StorePart):
         return done
 
     def started_run(self, run_id: str) -> StepMessage | None:
-        """The message of a run that has not begun."""
+        """The message of a run that has not begun; None if it has begun or does not exist."""
         with self.database.autocommit() as connection:
             row = connection.execute(
                 select(*_STARTED, now().label("now")).where(runs.c.id == run_id, runs.c.status == statuses.PENDING)
@@ -172,9 +173,9 @@ class FlowsSql(StorePart):
     def continue_flow(
         self, claim: Claim, its_input: Json, state: Json | None = None, claim_by: FlowClaim | None = None
     ) -> ContinuedFlow | None:
-        """continue_as: the flow starts again with another input, and its checkpoints are deleted. Its state stays
-        visible until its next checkpoint. `claim_by`: claims its next attempt, if it may start now; the token is the
-        same as without a claim."""
+        """continue_as: restart the flow with another input and delete its checkpoints. Its state stays visible until
+        its next checkpoint. `claim_by`: claim the next attempt if it may start now; the token is the same as without a
+        claim."""
         with self.database.transaction() as connection:
             lock_run(connection, claim.run_id)
             again = {"attempts": 0, "lost": 0, "item": its_input, "due_at": None, **new_state(state)}
@@ -197,8 +198,8 @@ class FlowsSql(StorePart):
     def _claim_continued(
         self, connection: Connection, claim: Claim, by: FlowClaim, writer: HistoryWriter
     ) -> int | None:
-        """The timeout token of the attempt; None: it may not start now."""
-        # No other transaction has seen the token of the pending row: it becomes that of the attempt.
+        """The timeout token of the attempt; None: the attempt may not start now."""
+        # No other transaction has seen the token of the pending row, so the attempt can use it.
         tokens = {"execution_token": steps.c.execution_token, "timeout_token": steps.c.timeout_token}
         starts = step_starts(claim, by.executor, by.timeout, by.policy).values(tokens)
         starts = starts.where(run_goes_on(claim.run_id), in_time(), is_served(self.served))
@@ -208,14 +209,14 @@ class FlowsSql(StorePart):
         return timeout_token
 
     def _delete_past(self, connection: Connection, claim: Claim) -> None:
-        """What the flow did so far. Rows of other steps of the plan stay."""
+        """Delete what the flow did so far. Rows of other steps of the plan stay."""
         for table in (steps, attempts, logs, waits, deliveries, history):
             its_own = and_(table.c.run_id == claim.run_id, below(claim.path, table))
             connection.execute(delete(table).where(its_own, ~_STAYS.get(table, false())))
         self._detach_ended_children(connection, claim)
 
     def _detach_ended_children(self, connection: Connection, claim: Claim) -> None:
-        """Detach ended children: a run that continues for ever must not keep them all."""
+        """Detach ended children: a run that continues forever must not keep all of them."""
         its_own = and_(runs.c.parent_path >= f"{claim.path}/", runs.c.parent_path < f"{claim.path}0")
         ended = (
             select(runs.c.id)

@@ -1,4 +1,4 @@
-"""The WHERE of every transition, and how rows become values: what the operations of a store share."""
+"""The WHERE clauses of all transitions, and the conversion of rows to values, shared by the parts of the store."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ ATTEMPT_COLUMNS = (
     steps.c.policy,
 )
 
-#: Where the messages of a step go; of `runs`, joined, it inherits the level.
+#: Queue and level of a step's messages. `runs` is joined: a step inherits the level of its run.
 STEP_ROUTE = (steps.c.queue, func.coalesce(steps.c.priority, runs.c.priority, 0).label("level"))
 
-#: An attempt in flight is found through the running runs: see the tables' indexes.
+#: Finds running attempts through the running runs: see the indexes of the tables.
 IN_FLIGHT = and_(
     one_of(steps.c.run_id, select(runs.c.id).where(in_status(statuses.RUNNING))), steps.c.status == statuses.RUNNING
 )
-#: A step with what its attempts are known by; `runs` is joined.
+#: A step with the columns that identify its attempts; `runs` is joined.
 NAMED = (
     select(
         steps.c.run_id,
@@ -104,8 +104,8 @@ def step_leaves_running(claim: Claim, verb: str, status: str) -> Update:
 def leave_running(
     connection: Connection, claim: Claim, verb: str, status: str, values: Mapping[str, Any], *columns: Any
 ) -> tuple[Row[Any] | None, list[int]]:
-    """The step leaves `running`. Its row, and the slots that it has used: the caller gives them back at the end of the
-    transaction (`rival_client.sql.gates`). None: stale. A step without slots costs no further statement."""
+    """Move the step out of `running`. Returns its row and the slots that it used, which the caller releases at the end
+    of the transaction (`rival_client.sql.gates`). None: stale. A step without slots needs no further statement."""
     leaves = step_leaves_running(claim, verb, status).values(values)
     if verb == "expire_step":
         # A step of a paused run expires when the run is resumed.
@@ -113,7 +113,7 @@ def leave_running(
     row = connection.execute(leaves.where(steps.c.slots.is_(None)).returning(*columns)).first()
     if row is not None:
         return row, []
-    # Stale, or it has slots. Nothing is locked yet: the lock of the run may come now.
+    # Stale, or the step has slots. Nothing is locked yet, so the lock of the run can still be taken first.
     share_run(connection, claim.run_id)
     used = connection.scalar(select(steps.c.slots).where(guard(claim, verb)).with_for_update())
     if not used:
@@ -122,7 +122,7 @@ def leave_running(
 
 
 def step_starts(claim: Claim, executor: str, timeout: float | None, policy: str | None = None) -> Update:
-    """A new attempt of a step, under the guard of a claim. `policy`: what rules have changed of its options."""
+    """Start a new attempt of a step, under the guard of a claim. `policy`: the options that fleet rules changed."""
     limit = attempt_limit(timeout)
     return (
         update(steps)
@@ -145,7 +145,7 @@ def step_starts(claim: Claim, executor: str, timeout: float | None, policy: str 
 
 
 def is_of(of: WorkflowVersion | None) -> ColumnElement[bool]:
-    """The run is one of the workflow and version that a message names."""
+    """The run has the workflow and version that a message names."""
     return true() if of is None else and_(runs.c.workflow == of.workflow, runs.c.version == of.version)
 
 
@@ -169,7 +169,7 @@ def run_leaves_pending(run_id: str, token: int, of: WorkflowVersion | None) -> U
 
 
 def may_begin_now() -> ColumnElement[bool]:
-    """A run is due, and its deadline has not passed."""
+    """The run is due, and its deadline has not passed."""
     is_due = or_(runs.c.due_at.is_(None), runs.c.due_at <= after(EARLY))
     return and_(is_due, or_(runs.c.deadline_at.is_(None), runs.c.deadline_at > now()))
 
@@ -184,9 +184,8 @@ def run_goes_on(run_id: str, of: WorkflowVersion | None = None) -> Any:
 
 
 def any_is_past(times: Any) -> ColumnElement[bool]:
-    """Whether the earliest of a column's times has come. Asked like this, Postgres looks at one end of the index; an
-    EXISTS it may answer by reading the whole table, as long as it has no statistics of what was inserted lately.
-    """
+    """True if the earliest time of a column has come. Written with min(), Postgres reads one end of the index; for an
+    EXISTS it may read the whole table while it has no statistics on rows inserted lately."""
     earliest: ColumnElement[Any] = select(func.min(times)).scalar_subquery()
     return earliest <= now()
 
@@ -201,7 +200,7 @@ def after_or_never(seconds: float | None) -> Any:
 
 
 def due_of(row: Row[Any]) -> Due:
-    """The last columns are its route, times, which become seconds from now, and whether it has expired."""
+    """The last seven columns of the row: route, times (converted to seconds from now), and whether it has expired."""
     queue, level, due_at, start_by, deadline_at, at, expired = tuple(row)[-7:]
     limits = (seconds_until(start_by, at), seconds_until(deadline_at, at))
     due_in, route = seconds_until(due_at, at) or 0.0, Route(queue, level or 0)
@@ -210,7 +209,7 @@ def due_of(row: Row[Any]) -> Due:
 
 
 def route_of(step: Any, run_level: int) -> Route:
-    """`step`: queue and priority of its row."""
+    """`step`: a row with queue and priority."""
     return Route(step.queue, run_level if step.priority is None else step.priority)
 
 
@@ -226,24 +225,24 @@ def earliest(time: Any, *limits: Any) -> Any:
 
 
 def earlier_limit() -> Any:
-    """When the first of the step's own limits is over; null if it has none."""
+    """The first of the step's own time limits; null if it has none."""
     start_by, deadline = steps.c.start_by, steps.c.deadline_at
     return case((start_by.is_(None), deadline), else_=earliest(start_by, deadline))
 
 
 def in_time() -> ColumnElement[bool]:
-    """The step may still start: neither the time of its first attempt nor its deadline is over."""
+    """The step may still start: neither its queue timeout nor its deadline has passed."""
     return and_(*(or_(limit.is_(None), limit > now()) for limit in (steps.c.start_by, steps.c.deadline_at)))
 
 
 def is_served(served: ServedQueues) -> ColumnElement[bool]:
-    """A worker that serves these queues may run the step."""
+    """True if a worker that serves these queues may run the step."""
     named = steps.c.queue.in_(served.names)
     return or_(steps.c.queue.is_(None), named) if None in served else named
 
 
 def facts_of(run: Any) -> RunFacts:
-    """Of a row with labels, deadline_at, error, priority and the database's time."""
+    """`run`: a row with labels, deadline_at, error, priority and the time of the database."""
     level = run.priority or 0
     if run.deadline_at is None or run.error is not None:
         plain = run.labels is None and run.policies is None and not level
@@ -256,7 +255,7 @@ FACTS = (runs.c.labels, runs.c.deadline_at, runs.c.error, runs.c.priority, runs.
 
 
 def next_look(look: Look, *limits: Any) -> dict[str, Any]:
-    """The columns that say when the keeper looks at the row; not later than any of the limits."""
+    """The columns that say when the keeper looks at the row, at the latest at the first of the limits."""
     return {"ring_at": earliest(after(look.seconds), *limits), "rings": look.rings}
 
 

@@ -1,5 +1,5 @@
 """Idempotency keys of steps, in portable SQL: a running step becomes the owner of its key, uses the result of another
-one, or leaves `running` and waits for the owner with a ticket.
+step, or leaves `running` and waits for the owner with a ticket.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rival_workers.store.sql.part import StorePart
 
 _STEP = tuple(steps.c[name] for name in ("execution_token", "attempts", "lost", "queue", "priority", "executor_id"))
 _RUN = (runs.c.workflow, runs.c.version, runs.c.priority)
-#: How many of those that wait each step that uses the result lets through.
+#: Number of waiting tickets that each step which used the result grants.
 _MORE = 2
 
 
@@ -46,7 +46,7 @@ class IdempotencySql(StorePart):
             step = connection.execute(select(*_STEP).where(guard(claim, "queue_running")).with_for_update()).first()
             if step is None:
                 return None
-            # Before the key: it may stop with the step.
+            # Lock the run before the key: the run may be suspended with the step.
             its_run = select(*_RUN).where(runs.c.id == claim.run_id)
             run = connection.execute(its_run.with_for_update(key_share=True)).one()
             if step.attempts > 1 or step.lost:
@@ -78,7 +78,7 @@ class IdempotencySql(StorePart):
         return KeyAnswer("reused", Json(serialise(key.result)), **by)
 
     def _leave_others(self, connection: Connection, claim: Claim, wanted: KeyClaim) -> list[Grant]:
-        """An earlier attempt may have had another key."""
+        """Release other keys of the step: an earlier attempt may have had another key."""
         other = select(keys.c.digest).where(
             keys.c.run_id == claim.run_id, keys.c.path == wanted.path, keys.c.expires_at.is_(None)
         )
@@ -91,7 +91,7 @@ class IdempotencySql(StorePart):
         left, slots = leave_running(
             connection, claim, "queue_running", statuses.WAITING, waits, steps.c.execution_token
         )
-        assert left is not None, "its row is locked"
+        assert left is not None, "the step's row is locked"
         stopped = suspend_run(connection, claim.run_id, claim.path)
         waits_for = {"idempotency_key": key.key, "owner": f"{key.run_id}/{key.path}"}
         detail = {**waits_for, "attempts": step.attempts - 1, "run": stopped}
@@ -122,7 +122,7 @@ class IdempotencySql(StorePart):
 
 
 def _locked(connection: Connection, wanted: KeyClaim) -> Row[Any]:
-    """The row of the key, made if there is none. (One that is deleted in between is made again.)"""
+    """Lock the row of the key; insert it if it does not exist. A row that is deleted in between is inserted again."""
     new = {**asdict(wanted.name), "digest": wanted.name.digest, "ttl": wanted.ttl, "created_at": now()}
     insert = dialect_of(connection).insert(keys).values(**new, expires_at=now()).on_conflict_do_nothing()
     while True:

@@ -1,6 +1,5 @@
-"""Starts of steps and runs that have limits, in portable SQL: each takes its slots, or waits with a ticket.
-
-What has no limits does not come here.
+"""Starts of steps and runs that have limits, in portable SQL: each takes its slots, or waits with a ticket. Steps and
+runs without limits do not use this module.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class LimitedStartsSql(StorePart):
         of: WorkflowVersion | None,
         within: float | None,
     ) -> Start:
-        """None: stale, or it still waits."""
+        """None: stale, or the step still waits."""
 
         def once(all_shards: bool) -> tuple[Start, Sequence[Grant]]:
             with self.database.transaction() as connection:
@@ -110,7 +109,8 @@ class LimitedStartsSql(StorePart):
         all_shards: bool,
         grants: list[Grant],
     ) -> Admitted | Queued | NotYet | None:
-        """Whether a run may begin. None: stale, or it still waits. `grants`: others that may start now are added."""
+        """Ask whether a run may begin. None: stale, or it still waits. `grants`: tickets granted to others are
+        appended."""
         if not its_limits:
             return Admitted([])
         pending = (runs.c.id == run_id, runs.c.token == token, runs.c.paused_at.is_(None), is_of(of))
@@ -138,7 +138,7 @@ class LimitedStartsSql(StorePart):
 
 
 def _queue_run(connection: Connection, run_id: str, token: int, full: Full) -> Queued:
-    """The run stays pending."""
+    """Leave the run pending; its ticket will start it."""
     waits = {"token": runs.c.token + 1, "ring_at": runs.c.deadline_at, "rings": 0, "parked": None}
     its_run = update(runs).where(runs.c.id == run_id, runs.c.token == token, run_can("queue_run"))
     change_locked(connection, its_run.values(waits), f"run {run_id!r}")
@@ -158,16 +158,16 @@ def _locked_step(claim: Claim, of: WorkflowVersion | None) -> Any:
 
 
 class _StepStart:
-    """The start of one step, whose row is locked."""
+    """The start of one step whose row is locked."""
 
     def __init__(
         self, connection: Connection, claim: Claim, step: Row[Any], executor: str, timeout: float | None
     ) -> None:
         self._connection, self._claim, self._step = connection, claim, step
         self._executor, self._timeout = executor, timeout
-        #: Others that may start now.
+        #: Tickets granted to other steps and runs.
         self.grants: Sequence[Grant] = ()
-        # Locked before any gate: it stops, or goes on, with the step.
+        # Lock the run before any gate: its status changes with that of the step.
         run = select(*_RUN).where(runs.c.id == claim.run_id)
         self._run = connection.execute(run.with_for_update(key_share=True)).one()
 
@@ -178,7 +178,7 @@ class _StepStart:
         if left is not None and left > early:
             return NotYet(left, route)
         if step.slots or _is_answered(step):
-            # An external step keeps its slots while it waits; one that is answered only ends.
+            # An external step keeps its slots while it waits. The claim of an answered step only ends it.
             return self._claimed(step.slots)
         applicant = Applicant(
             self._claim.run_id,
@@ -260,7 +260,7 @@ class _StepStart:
     # -- keys ---------------------------------------------------------------------------------------------
 
     def _values(self, its_limits: Sequence[Limit]) -> Mapping[str, Any]:
-        """What the keys of the limits can name."""
+        """The values that the keys of the limits can refer to."""
         named = {place.partition(".")[0] for one in its_limits for place in (one.key, one.fair) if place}
         run = self._run
         values = {"input": run.input, "labels": run.labels, "run": {"id": run.id}}
@@ -275,7 +275,7 @@ class _StepStart:
 
 
 def _is_answered(step: Row[Any]) -> bool:
-    """An external system has answered it: the claim only ends the step."""
+    """True if an external system has answered: the claim only ends the step."""
     if step.kind != EXTERNAL or not isinstance(step.item, dict):
         return False
     return step.item.get(ATTEMPT) == step.attempts + 1 and bool({COMPLETED, FAILED} & step.item.keys())

@@ -11,16 +11,16 @@ from rival_client.db.database import Database
 from rival_client.db.locks import lock_run, share_run
 from rival_workers.engine.effects import WaitFor
 
-#: Two arbitrary numbers that only the locks of topics use, and what separates a topic and a key.
+#: Two arbitrary numbers reserved for advisory locks of topics and keys, and the separator between a topic and a key.
 TOPICS, KEYS, BETWEEN = 726_354, 726_355, "\x1f"
-#: Of the groups between which a limit is fair (`limits.sql`). Taken before any row is locked, and only there.
+#: Advisory lock for the groups of fair limits (`limits.sql`). It is taken before any row is locked, and only there.
 FAIR_GROUPS = 726_358
 
 T = TypeVar("T")
 
 
 class TopicNeeded(Exception):
-    """The lock of this topic is needed before any other lock: a delivery holds it when it comes to the run."""
+    """The lock of this topic must be taken before any other lock, because a delivery holds it when it locks the run."""
 
     def __init__(self, wait: WaitFor) -> None:
         super().__init__(wait.topic)
@@ -28,14 +28,14 @@ class TopicNeeded(Exception):
 
 
 class RunNeeded(Exception):
-    """The exclusive lock of the run is needed before any other of its locks."""
+    """The exclusive lock of the run must be taken before its other locks."""
 
 
 def in_lock_order(database: Database, run_id: str, once: Callable[[Connection, bool], T], *, alone: bool = False) -> T:
-    """Run `once` in a transaction that has locked the run: exclusively if `alone`, which `once` gets as its argument.
+    """Run `once` in a transaction that has locked the run, exclusively if `alone`; `once` gets `alone` as its argument.
 
-    When it finds out that it needs more (RunNeeded, TopicNeeded), all of it is rolled back and done again with that
-    lock. Each repetition adds a lock, so there is an end to them.
+    If `once` needs another lock (RunNeeded, TopicNeeded), the transaction is rolled back and repeated with that lock.
+    Each repetition adds a lock, so the loop ends.
     """
     topics: list[WaitFor] = []
     while True:
@@ -51,15 +51,15 @@ def in_lock_order(database: Database, run_id: str, once: Callable[[Connection, b
 
 
 def change_locked(connection: Connection, change: Update, what: str) -> None:
-    """Change the row of `what`, which the transaction has locked: if the guard does not fit, nothing may be committed
-    that says otherwise."""
+    """Change a row that the transaction has locked. Raises if the guard does not match, so that nothing inconsistent is
+    committed."""
     if connection.execute(change).rowcount != 1:
         raise RuntimeError(f"{what} has changed since this transaction read it")
 
 
 def lock_topics(connection: Connection, waits_for: Iterable[WaitFor]) -> list[WaitFor]:
-    """Lock the topics of these waits. Returns the waits in the order of their locks: of one topic, the whole before its
-    keys, since a shared lock is not made exclusive without a deadlock."""
+    """Lock the topics of these waits. Returns the waits in lock order: a whole topic before its keys, because upgrading
+    a shared lock to an exclusive one could deadlock."""
     in_order = sorted(waits_for, key=lambda one: (one.topic, one.key is not None, one.key or ""))
     for wait in in_order:
         lock_topic(connection, wait.topic, wait.key)
@@ -73,8 +73,8 @@ def need_topic(connection: Connection, wait: WaitFor) -> None:
 
 
 def lock_topic(connection: Connection, topic: str, key: str | None) -> None:
-    """With a key: shares the topic, and excludes others from the key. Without one: excludes others from the topic."""
-    if connection.dialect.name == "postgresql":  # elsewhere a transaction is alone anyway
+    """With a key, share the topic and lock the key exclusively. Without a key, lock the topic exclusively."""
+    if connection.dialect.name == "postgresql":  # on SQLite, transactions exclude each other anyway
         _locks(connection, topic, key, "pg_advisory")
 
 

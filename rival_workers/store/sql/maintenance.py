@@ -1,4 +1,4 @@
-"""Work of the keeper, in portable SQL: due rows, orphans; and revoked runs."""
+"""Work of the keeper, in portable SQL: finds due rows and republishes all rows after the broker lost its data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ANYTHING_DUE = select(
     version_number().label("rules"),
 )
 
-#: Of what is paused, only limits of time come to pass.
+#: Of paused runs and steps, only the time limits are due.
 _GOES_ON = or_(runs.c.paused_at.is_(None), runs.c.deadline_at.is_not(None))
 _STEP_GOES_ON = or_(~steps.c.paused, steps.c.timeout_at.is_not(None), steps.c.deadline_at.is_not(None))
 _NEXT_DUE = select(
@@ -36,19 +36,19 @@ _NEXT_DUE = select(
 
 
 def _by_deadline(at: ColumnElement[Any]) -> ColumnElement[Any]:
-    """At this time, or at the deadline of the run if that comes first."""
+    """`at`, or the deadline of the run if it comes first."""
     comes_first = and_(runs.c.deadline_at > now(), runs.c.deadline_at < at)
     return case((comes_first, runs.c.deadline_at), else_=at)
 
 
 def _next_look(options: SweepOptions) -> Any:
-    """After the backoff, but not later than at a limit of the step that is still to come."""
+    """After the backoff, but not later than the next limit of the step."""
     limits = (case((limit > now(), limit)) for limit in (steps.c.start_by, steps.c.deadline_at))
     return earliest(backed_off(steps.c.rings, options), *limits)
 
 
 class MaintenanceSql(StorePart):
-    #: The version of the fleet's rules, as `due` has seen it last.
+    #: The version of the fleet's rules that `due` read last.
     rules_version: int = 0
 
     def read_rulebook(self) -> Rulebook:
@@ -60,7 +60,7 @@ class MaintenanceSql(StorePart):
         that no worker can run is not returned in every round.
         """
         with self.database.autocommit() as connection:
-            # Most rounds find nothing; they should cost next to nothing.
+            # Most rounds find nothing, so this check must be cheap.
             seen = connection.execute(_ANYTHING_DUE).one()
             self.rules_version = int(seen.rules)
             if not seen.anything:
@@ -71,7 +71,7 @@ class MaintenanceSql(StorePart):
         return [due_of(row) for row in rows]
 
     def next_look(self) -> float | None:
-        """Seconds until something is due, 0 or less if it is; None: nothing waits for its time."""
+        """Seconds until something is due, 0 or less if it is due; None: nothing waits for a time."""
         with self.database.autocommit() as connection:
             row = connection.execute(_NEXT_DUE).one()
         times = [at for at in (row.of_runs, row.of_steps, row.of_tickets, row.of_schedules) if at is not None]
@@ -152,7 +152,6 @@ class MaintenanceSql(StorePart):
 
     def ring_all(self, within: float, limit: int) -> int:
         """The broker lost its data: make up to `limit` rows due now that would be due `within` seconds. Rows that wait
-        for their time, and parked ones, stay. Returns how many were changed.
-        """
+        for a later time, and parked rows, stay. Returns the number of changed rows."""
         with self.database.transaction() as connection:
             return len(make_due(connection, within, limit))

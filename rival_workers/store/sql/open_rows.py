@@ -30,10 +30,10 @@ from rival_workers.store.sql.guards import after_or_never
 
 @dataclass(frozen=True)
 class RunRow:
-    """What new rows need to know of their run."""
+    """The columns of a run that new rows need."""
 
-    #: The token that they begin with. A path that a rewind deleted gets higher tokens than before: the token of the run
-    #: is above all of them.
+    #: The token of new rows. It is above all tokens of the run, so a path that a rewind deleted gets higher tokens than
+    #: before.
     token: int
     paused: bool
     level: int
@@ -41,7 +41,7 @@ class RunRow:
 
 @dataclass
 class OpenRowsSql:
-    """Opens rows of one run, and collects those that need a message and the one that was claimed."""
+    """Opens rows of one run, and collects the rows that need a message and the row that was claimed."""
 
     connection: Connection
     run_id: str
@@ -51,17 +51,17 @@ class OpenRowsSql:
     writer: HistoryWriter
     config_of: ConfigOf = no_options
     policy_of: PolicyOf = no_policy
-    #: Items of rows that are opened again, by path.
+    #: Items of reopened rows, by path.
     carried: dict[str, Any] = field(default_factory=dict)
     opened: list[OpenRow] = field(default_factory=list)
     claimed: OpenRow | None = None
-    #: Slots of limits that are not used any more: given back at the end, after all other locks.
+    #: Slots of limits that are no longer used; released at the end, after all other locks.
     slots: list[int] = field(default_factory=list)
-    #: Steps that have ended, with the result that steps with the same idempotency key use, if they can use it.
+    #: Ended steps with the result for other steps with the same idempotency key, or None if they cannot use it.
     ended_keys: dict[str, Json | None] = field(default_factory=dict)
-    #: The queues of the worker: it claims no step of another.
+    #: The queues of the worker, which claims no step of another queue.
     served: ServedQueues = field(default_factory=ServedQueues)
-    #: It claims no step that is not inline.
+    #: If True, only inline steps are claimed.
     only_inline: bool = False
 
     @cached_property
@@ -72,11 +72,11 @@ class OpenRowsSql:
 
     @property
     def first_token(self) -> int:
-        """The token that new rows begin with."""
+        """The token of new rows."""
         return self.run_row.token
 
     def conclude(self) -> FinishResult:
-        """Write the history, and return what has opened."""
+        """Write the history and return the opened rows."""
         self.writer.write()
         token = self.first_token if self.claimed or self.opened else 0
         ended, grace = self.ended_keys, self.ring_grace
@@ -120,7 +120,7 @@ class OpenRowsSql:
         return {**values, **own_values(config, delay, began=self.claimed is routed)}
 
     def _delay(self, opening: OpenRow, config: StepConfig) -> float:
-        """Seconds before it may start."""
+        """Seconds before the step may start."""
         delay = max(opening.delay, config.delay or 0.0)
         if config.scheduled_at is None:
             return delay
@@ -139,7 +139,7 @@ class OpenRowsSql:
         return {**begin, **item}
 
     def _until(self, opening: OpenRow, config: StepConfig, seconds: float | None, **item: Any) -> dict[str, Any]:
-        """Waits for a time; `seconds` None: for something that has no timeout."""
+        """Let the row wait until a time; `seconds` None: for an event or answer that has no timeout."""
         stopped = suspend_run(self.connection, self.run_id, opening.path)
         own = recorded(config)
         self.writer.add(entries.WAITING, opening.path, kind=opening.kind, seconds=seconds, run=stopped, **item, **own)
@@ -152,8 +152,8 @@ class OpenRowsSql:
         return {"status": statuses.WAITING, "due_at": after(seconds), **look_within(look, config, seconds)}
 
     def _starting(self, opening: OpenRow, config: StepConfig, **item: Any) -> dict[str, Any]:
-        """Claimed for `claim_for`, if that is given and nothing else was claimed; otherwise left to a message. A step
-        with limits is claimed by itself: its gates are locked after everything else."""
+        """Claim the step for `claim_for`, if given and if nothing else was claimed; otherwise leave it to a message. A
+        step with limits is claimed in a transaction of its own, because its gates are locked after everything else."""
         token, paused = self._token(opening), self.run_row.paused
         own, elsewhere = recorded(config), config.queue not in self.served
         elsewhere |= self.only_inline and not config.is_inline
@@ -182,8 +182,8 @@ class OpenRowsSql:
 
 
 def own_values(config: StepConfig, delay: float, *, began: bool) -> dict[str, Any]:
-    """`delay`: seconds before the step may start, which do not count as waiting for a worker. `began`: its first
-    attempt runs already."""
+    """`delay`: seconds before the step may start, which do not count towards the queue timeout. `began`: its first
+    attempt already runs."""
     deadline, queue_timeout = config.step_deadline, config.queue_timeout
     values = {
         "queue": config.queue,
@@ -195,12 +195,12 @@ def own_values(config: StepConfig, delay: float, *, began: bool) -> dict[str, An
 
 
 def look_within(look: Look, config: StepConfig, delay: float = 0.0) -> dict[str, Any]:
-    """The keeper looks at the row not later than at the first of its limits."""
+    """The keeper looks at the row at the latest at the first of its limits."""
     start_by = None if config.queue_timeout is None else delay + config.queue_timeout
     seconds = shortest(look.seconds, start_by, config.step_deadline)
     return {"ring_at": after(seconds), "rings": look.rings}
 
 
 def recorded(config: StepConfig) -> dict[str, Any]:
-    """What the history says about the options of the row."""
+    """The options of the row that history entries contain."""
     return {"queue": config.queue, "priority": config.priority}

@@ -1,7 +1,8 @@
-"""Verbs of operators that reopen a run (retry, rewind), in portable SQL. Each takes the lock of the run first, alone.
+"""Verbs of operators that reopen a run (retry, rewind), in portable SQL. Each takes the exclusive lock of the run
+first.
 
-Undone rows are deleted and inserted again. The token of the run is raised above all tokens of the deleted rows, and new
-rows take theirs from it, so a late result of an undone attempt is stale.
+Rewound rows are deleted and inserted again. The token of the run is raised above all tokens of the deleted rows, and
+new rows take theirs from it, so a late result of a deleted attempt is stale.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ from rival_workers.store.sql.reopened_runs import (
 )
 from rival_workers.store.sql.singletons import retake_slot
 
-#: The verbs that open a run again by themselves.
+#: The verbs that reopen a run by themselves.
 _REOPENING = ("retry", "rewind")
-#: The code of Postgres for a row that a unique index refuses. (On SQLite a transaction is alone.)
+#: SQLSTATE of a unique violation. (On SQLite, transactions exclude each other.)
 UNIQUE_VIOLATION = "23505"
 
 
@@ -75,7 +76,7 @@ class OperatorSql(StorePart):
         return self._alone(run_id, order.verb, once)
 
     def rewind_run(self, run_id: str, order: Order) -> Operated:
-        """To the step of the order. With `dry_run` nothing is changed."""
+        """Rewind the run to the step of the order. With `dry_run` nothing is changed."""
 
         def once(connection: Connection, alone: bool) -> Operated:
             return self._reopen(connection, run_id, order, lambda plan, rows: rewind(plan, rows, order.step or ""))
@@ -83,8 +84,8 @@ class OperatorSql(StorePart):
         return self._alone(run_id, order.verb, once)
 
     def _alone(self, run_id: str, verb: str, once: Callable[[Connection, bool], Operated]) -> Operated:
-        """With the exclusive lock of the run. That does not keep a start from taking the singleton place of the run at
-        the same moment: then the unique index refuses what opens the run."""
+        """Run `once` with the exclusive lock of the run. The lock does not prevent another start from taking the
+        singleton place of the run at the same moment; then the unique index rejects the reopened run."""
         while True:
             try:
                 return in_lock_order(self.database, run_id, once, alone=True)
@@ -92,7 +93,7 @@ class OperatorSql(StorePart):
                 if error.sqlstate != UNIQUE_VIOLATION:
                     raise
             with self.database.autocommit() as connection:
-                # NotPossible, unless that run has ended since.
+                # Raises NotPossible, unless the other run has ended in the meantime.
                 refuse_taken_place(connection, run_id, verb)
 
     def _reopen(

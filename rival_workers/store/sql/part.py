@@ -1,5 +1,5 @@
-"""The base of every part of the store: the database, and the options that all parts share. It also gives back slots of
-limits, and hands the granted tickets to the process that publishes them after the commit.
+"""The base of every part of the store: the database, and the options that all parts share. It also releases slots of
+limits, and passes granted tickets to the process that publishes them after the commit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rival_client.sql.gates import Grant, leave
 
 
 class StorePart:
-    #: Publishes the messages of granted tickets. None: the keepers do.
+    #: Publishes the messages of granted tickets. None: the keepers publish them.
     on_grants: Callable[[Sequence[Grant]], None] | None = None
 
     def __init__(
@@ -27,7 +27,7 @@ class StorePart:
         max_payload: int = DEFAULT_LIMIT,
         served: ServedQueues | None = None,
     ) -> None:
-        """`served`: the queues of the worker. It claims no step of another one."""
+        """`served`: the queues of the worker, which claims no step of another queue."""
         self.database, self.served = database, served or ServedQueues()
         self.ring_grace, self.near, self.max_payload = ring_grace, near, max_payload
 
@@ -35,10 +35,10 @@ class StorePart:
         self.database.dispose()
 
     def _leave(self, connection: Connection, slots: Sequence[int]) -> Sequence[Grant]:
-        """The last statements of a transaction: see the lock order in `rival_client.sql.gates`."""
+        """Release slots with the last statements of a transaction: see the lock order in `rival_client.sql.gates`."""
         return leave(connection, slots, self.ring_grace if self.on_grants else 0.0)
 
     def _publish_grants(self, grants: Sequence[Grant]) -> None:
-        """After the commit."""
+        """Call after the commit."""
         if grants and self.on_grants is not None:
             self.on_grants(grants)

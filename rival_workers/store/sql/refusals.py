@@ -1,4 +1,6 @@
-"""Why an operator's verb does not fit a run, and what to do instead: texts only, nothing is read or changed here."""
+"""Explains why an operator's verb does not apply to a run, and what to do instead. Texts only: reads and changes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,12 @@ from rival_workers.engine import paths
 
 
 def wrong_status(status: str, step: str | None) -> str:
-    """Of a run that cannot be retried, or rewound to the step."""
+    """Why a run with this status cannot be retried, or rewound to the step."""
     if status == statuses.PENDING:
         begun = "no step has begun" if step is None else f"step {step!r} has not begun"
         return f"it is pending, and {begun}: wait for a worker, or cancel it"
     if status == statuses.COMPLETED:
-        return "it is completed: rewind it to the step from which it shall run again"
+        return "it is completed: rewind it to the step from which it should run again"
     return f"it is {status}, and only a failed or cancelled run can be retried: rewind it to a step, or cancel it first"
 
 
@@ -24,7 +26,7 @@ def not_begun(verb: str, step: str) -> str:
 
 
 def stopped_elsewhere(verb: str, status: str, step: str, stopped: Sequence[str]) -> str:
-    """Of a run that has ended, but not because of this step."""
+    """The run has ended, but not because of this step."""
     return (
         f"it is {status}, and not at {step!r} but at {', '.join(stopped)}: {verb} that one, or rewind the run to an "
         "earlier step"
@@ -34,12 +36,12 @@ def stopped_elsewhere(verb: str, status: str, step: str, stopped: Sequence[str])
 def compensated(verb: str, status: str, step: str, stopped: Sequence[str]) -> str:
     return (
         f"it is {status}, and its compensations have undone what came before {step!r}. A retry begins again with "
-        f"{', '.join(stopped)}: retry it, and {verb} the step when the run has come to it"
+        f"{', '.join(stopped)}: retry it, and {verb} the step when the run has reached it"
     )
 
 
 def checkpoint(verb: str, step: str, flow: str) -> str:
-    """A flow goes on in its own code behind a checkpoint, so the plan has no place to go on from."""
+    """A flow continues in its own code after a checkpoint, so the plan cannot continue from there."""
     return f"{step!r} is a checkpoint of flow {flow!r}: {verb} {flow!r} as a whole, or rewind the run to {step!r}"
 
 

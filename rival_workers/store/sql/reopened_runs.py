@@ -1,6 +1,5 @@
-"""The rows that a retry or rewind changes: the run, the rows that wait again, and the children that it concerns.
-
-Children that must be retried with their parent are only found here; the caller retries them.
+"""The rows that a retry or rewind changes: the run, the rows that wait again, and the children concerned. This module
+only finds children that must be retried with their parent; the caller retries them.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from rival_workers.engine.rewind_flows import culprits_of
 from rival_workers.engine.rewind_plan import Revived, RewindPlan, Row
 from rival_workers.store.sql.locks import change_locked
 
-#: Paths in one statement.
+#: Number of paths per statement.
 _CHUNK = 500
 
 
-#: A run that has ended is not paused any more when it is opened again.
+#: A run that has ended is not paused any more when it is reopened.
 _STILL_PAUSED = case((runs.c.completed_at.is_(None), runs.c.paused_at), else_=None)
 
 
-#: A deadline that has passed is renewed: the run has as much time as it had at its start.
+#: A deadline that has passed is renewed with the duration that the run had at its start.
 RENEWED_DEADLINE = case(
     (runs.c.deadline_at <= now(), now() + literal_column("(deadline_at - coalesce(due_at, created_at))", Interval())),
     else_=runs.c.deadline_at,
@@ -39,7 +38,7 @@ RENEWED_DEADLINE = case(
 
 
 def refuse_taken_place(connection: Connection, run_id: str, verb: str) -> None:
-    """Another open run has its singleton place."""
+    """Raise NotPossible if another open run holds the run's singleton place."""
     other: Any = runs.alias("other")
     same = and_(other.c.workflow == runs.c.workflow, other.c.singleton == runs.c.singleton, other.c.id != runs.c.id)
     is_it = (runs.c.id == run_id, same, other.c.completed_at.is_(None))
@@ -117,7 +116,7 @@ def revive_steps(connection: Connection, run_id: str, revived: Iterable[Revived]
 
 
 def children_of(connection: Connection, run_id: str, undone: Sequence[str]) -> tuple[str, ...]:
-    """The children that the undone steps have started."""
+    """The children that the rewound steps started."""
     found = connection.execute(
         select(runs.c.id, runs.c.parent_path)
         .where(runs.c.parent_run_id == run_id)
@@ -128,8 +127,8 @@ def children_of(connection: Connection, run_id: str, undone: Sequence[str]) -> t
 
 
 def children_to_retry(connection: Connection, run: Any, undone: Sequence[str]) -> tuple[str, ...]:
-    """Spawned children that were cancelled with their parent, and those whose failures its flow would receive again.
-    A child of `ctx.call` is not among them: its checkpoint is undone, and starts another one."""
+    """Spawned children that were cancelled with their parent, and those whose failures its flow would receive again. A
+    child of `ctx.call` is not among them: its checkpoint is deleted, and the flow starts another child."""
     found = connection.execute(
         select(runs.c.id, runs.c.parent_path, runs.c.status, runs.c.completed_at)
         .where(runs.c.parent_run_id == run.id, runs.c.status.in_(run_sources("retry_run")))
@@ -142,12 +141,12 @@ def children_to_retry(connection: Connection, run: Any, undone: Sequence[str]) -
 
 
 def _was_cancelled_with(child: Any, run: Any) -> bool:
-    """A parent's cancel comes first, and cancels its open children after its commit."""
+    """A parent is cancelled first; its open children are cancelled after that commit."""
     return bool(run.status == child.status == statuses.CANCELLED and child.completed_at >= run.completed_at)
 
 
 def _received_failures(connection: Connection, run_id: str, undone: set[str]) -> set[str]:
-    """The children whose failures the undone checkpoints have received."""
+    """The children whose failures the deleted checkpoints received."""
     found = connection.execute(
         select(steps.c.path, steps.c.item).where(
             steps.c.run_id == run_id, steps.c.kind == CHILD_RESULT, steps.c.status == statuses.FAILED
@@ -162,13 +161,13 @@ def _received_failures(connection: Connection, run_id: str, undone: set[str]) ->
 def policies_of(connection: Connection, run: Any) -> Policies:
     info = workflow_version(connection, run.workflow, run.version)
     if info is None:
-        raise RivalError(f"Version {run.version} of workflow {run.workflow!r} is not in the database any more.")
+        raise RivalError(f"Version {run.version} of workflow {run.workflow!r} is no longer in the database.")
     return load_policies(info.name, info.plan, info.policies)
 
 
 def rows_of(connection: Connection, run_id: str) -> list[Row]:
-    """All steps of the run, locked. A claim, a retry or a take-over changes one row without the lock of the run: after
-    this, none of them comes between the plan, its history entry and the rows."""
+    """Lock and read all steps of the run. A claim, a retry or a takeover changes one row without the lock of the run;
+    after this, none of them can interfere between the plan, its history entry and the rows."""
     columns = (
         steps.c.path,
         steps.c.kind,

@@ -24,9 +24,8 @@ from rival_workers.store.sql.part import StorePart
 
 class RetentionSql(StorePart):
     def retentions(self, default: float) -> list[tuple[str, float]]:
-        """Which workflow's ended runs are kept for how many seconds, as its version that was activated last says, or
-        else by default. What is kept for ever is left out.
-        """
+        """How many seconds the ended runs of each workflow are kept: as its last activated version says, or by default.
+        Workflows whose runs are kept forever are left out."""
         newest_last = select(workflows.c.name, workflows.c.retention).order_by(workflows.c.activated_at)
         with self.database.autocommit() as connection:
             said = {row.name: row.retention for row in connection.execute(newest_last)}
@@ -35,11 +34,11 @@ class RetentionSql(StorePart):
 
     def delete_ended_before(self, age: float, limit: int, workflow: str) -> int:
         """Delete up to `limit` runs of a workflow that ended more than `age` seconds ago, with all their rows. Their
-        children stay without a parent. Returns how many were deleted."""
+        children are detached. Returns the number of deleted runs."""
         may_go = _may_go(age, workflow)
         with self.database.autocommit() as connection:
             old = list(connection.scalars(select(runs.c.id).where(*may_go).order_by(runs.c.completed_at).limit(limit)))
-        # In transactions of their own: one run may have very many.
+        # In separate transactions: a run may have very many children.
         while old and self._detach_children(old, limit) == limit:
             pass
         with self.database.transaction() as connection:
@@ -62,9 +61,9 @@ def _may_go(age: float, workflow: str) -> tuple[ColumnElement[bool], ...]:
 
 
 def _delete(connection: Connection, candidates: Sequence[str], may_go: tuple[ColumnElement[bool], ...]) -> int:
-    """Those that still may: an operator may have opened one again, and a child may have been busy. A run that another
-    transaction has locked stays for the next round: that one may write to the history of the run.
-    """
+    """Delete the candidates that may still be deleted: an operator may have reopened one, or a child may have been
+    locked. A run that another transaction has locked stays until the next round, since that transaction may write to
+    its history."""
     candidates = try_lock_runs(connection, candidates)
     child: Any = runs.alias("child")
     has_children = select(child.c.id).where(child.c.parent_run_id == runs.c.id).exists()

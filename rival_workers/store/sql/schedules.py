@@ -39,17 +39,17 @@ _COLUMNS = (
     schedules.c.next_at,
     schedules.c.error,
     schedules.c.options,
-    # As text: SQLite keeps what is not JSON, and one row that cannot be parsed would fail the whole select.
+    # Read as text: SQLite stores invalid JSON, and one row that cannot be parsed would fail the whole select.
     cast(schedules.c.input, Text).label("input"),
     now().label("now"),
 )
-#: How many of the schedules that could not be fired last time are tried at a time.
+#: Number of schedules tried again per round after they could not be fired.
 _AGAIN = 50
 
 
 class SchedulesSql(StorePart):
     def keep_schedule(self, workflow: str, planned: Planned | None) -> None:
-        """The workflow's own schedule is this one from now on; None: it has none. Others are left alone."""
+        """Make this the workflow's own schedule; None removes it. Schedules of producers are left alone."""
         with self.database.transaction() as connection:
             if planned is None:
                 remove_own_schedule(connection, workflow)
@@ -58,7 +58,7 @@ class SchedulesSql(StorePart):
 
     def fire_schedules(self, limit: int) -> list[Fired]:
         """Start the runs of up to `limit` due schedules, and of some that could not be fired before. The caller
-        publishes their messages."""
+        publishes the messages."""
         with self.database.autocommit() as connection:
             if not connection.scalar(_ANYTHING_DUE):
                 return []
@@ -67,7 +67,7 @@ class SchedulesSql(StorePart):
             return [fired for row in found for fired in self._fire_or_leave(connection, row)]
 
     def _fire_or_leave(self, connection: Connection, row: Row[Any]) -> list[Fired]:
-        """In a savepoint: whatever is wrong with one schedule does not keep the others from their ticks."""
+        """Fire the schedule in a savepoint, so that an invalid schedule does not prevent the ticks of the others."""
         try:
             with connection.begin_nested():
                 return self._fire(connection, row)
@@ -77,7 +77,8 @@ class SchedulesSql(StorePart):
                 raise
             return _leave(connection, row, str(refused))
         except Exception as error:
-            # Written by a newer version, or with a time zone that this machine does not know: perhaps another does.
+            # The row was written by a newer version, or has a time zone that this machine does not know; another
+            # machine may.
             return _leave(connection, row, f"{type(error).__name__}: {error}")
 
     def _fire(self, connection: Connection, row: Row[Any]) -> list[Fired]:
@@ -110,13 +111,13 @@ def _due(limit: int) -> Select[Any]:
 
 
 def _due_again() -> Select[Any]:
-    """Some schedules that could not be fired last time. At random: so each is tried, however many there are."""
+    """Some schedules that could not be fired before, chosen at random so that each is tried, however many there are."""
     due = select(*_COLUMNS).where(schedules.c.next_at <= now(), schedules.c.error.is_not(None))
     return due.order_by(func.random()).limit(_AGAIN).with_for_update(skip_locked=True)
 
 
 def _leave(connection: Connection, row: Row[Any], why: str) -> list[Fired]:
-    """It stays due, and says why."""
+    """Leave the schedule due and store the reason."""
     if row.error != why:
         log.error("schedule %s cannot be fired: %s", row.name, why)
         _move_on(connection, row, {"error": why})

@@ -1,5 +1,5 @@
-"""Parts of a run, in portable SQL: conditions for a composite and all below it, cancelling what is open of them,
-and compensating the completed steps of a failed one.
+"""Parts of a run, in portable SQL: conditions for a composite and everything below it, cancelling its open steps, and
+compensating the completed steps of a failed one.
 
 The row `!compensate` (of a workflow: `pay!compensate`) counts the compensations and stores the next steps as its item.
 The row of a compensation is inserted when it may start, like that of any step: rows that waited for one another would
@@ -28,18 +28,18 @@ from rival_workers.engine.paths import COMPENSATION, place_of
 
 
 def begins(begin: str, table: Table = steps) -> ColumnElement[bool]:
-    """Paths that begin like this, as a range that the primary key can serve."""
+    """Paths with this prefix, as a range that the primary key can serve."""
     return and_(table.c.path >= begin, table.c.path < begin[:-1] + chr(ord(begin[-1]) + 1))
 
 
 def below(path: str, table: Table = steps) -> ColumnElement[bool]:
-    """A composite and all that belongs to it."""
+    """The row of a composite and all rows below it."""
     return or_(table.c.path == path, *(begins(path + sign, table) for sign in "/[!"))
 
 
 def cancel_below(connection: Connection, run_id: str, which: ColumnElement[bool]) -> tuple[list[str], list[int]]:
-    """Cancel the open steps among these, and delete their waits and tickets. Returns the paths, sorted, and the slots
-    of limits that they have used."""
+    """Cancel the open steps that match, and delete their waits and tickets. Returns the sorted paths and the slots that
+    the steps used."""
     ended = {"status": statuses.CANCELLED, "completed_at": now(), "ring_at": None, "timeout_at": None, "slots": None}
     tokens = {name: steps.c[name] + 1 for name in ("execution_token", "timeout_token")}
     is_open = and_(steps.c.run_id == run_id, which, step_can("cancel_below"))
@@ -54,7 +54,7 @@ def cancel_below(connection: Connection, run_id: str, which: ColumnElement[bool]
     return cancelled, slots
 
 
-#: Steps that the row stores; after the last of them the next ones are read.
+#: Steps that the row stores at once; after the last of them the next ones are read.
 AT_ONCE = 500
 
 
@@ -62,12 +62,12 @@ AT_ONCE = 500
 class CompensationsSql:
     connection: Connection
     run_id: str
-    #: What new rows begin with.
+    #: The token of new rows.
     token: int
     writer: HistoryWriter
 
     def begin(self, effect: fx.Compensate) -> tuple[Effect, ...]:
-        """Returns the first compensation, or, if there is nothing to undo, the effects after the last one."""
+        """Returns the opening of the first compensation, or the effects that follow if there is nothing to undo."""
         done = self._to_undo(effect.scope, effect.compensations)
         if not done:
             return effect.then
@@ -93,7 +93,7 @@ class CompensationsSql:
         return (self._next_compensation(done[0]),)
 
     def go_on(self, effect: fx.CompensationEnded) -> tuple[Effect, ...]:
-        """A compensation has ended. Returns the next one, or the effects after the last one."""
+        """Returns the opening of the next compensation, or the effects that follow the last one."""
         row = self._under_way(effect)
         left = row.remaining - 1
         values: dict[str, Any] = {"remaining": left, "opened": row.opened + (left > 0)}
@@ -113,9 +113,8 @@ class CompensationsSql:
         return OpenRow(path, kinds.COMPENSATION, token=self._delete_cancelled(path))
 
     def _delete_cancelled(self, path: str) -> int | None:
-        """Delete the row of a compensation that was cancelled with its workflow: the run repeats it. Returns a token
-        above those of the deleted row.
-        """
+        """Delete the row of a compensation that was cancelled with its workflow, so that the run repeats it. Returns a
+        token above those of the deleted row."""
         was = self.connection.execute(
             delete(steps)
             .where(steps.c.run_id == self.run_id, steps.c.path == path, steps.c.status == statuses.CANCELLED)
@@ -126,9 +125,8 @@ class CompensationsSql:
     # -- which rows ---------------------------------------------------------------------------------------
 
     def _to_undo(self, scope: str, compensations: frozenset[str]) -> list[str]:
-        """The completed steps of the scope that can be undone and have not been, the last one first. A step that has
-        fallen back to a value has done nothing.
-        """
+        """The completed steps of the scope with a compensation that has not run, the last one first. A step that fell
+        back to a value did nothing, so it is not undone."""
         found = self.connection.execute(
             select(steps.c.path, steps.c.fallback)
             .where(

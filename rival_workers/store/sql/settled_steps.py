@@ -1,5 +1,5 @@
-"""Verbs of operators that settle a step (skip, set_result), in portable SQL: which one it may be, its row, and what
-follows from its end.
+"""Verbs of operators that settle a step (skip, set_result), in portable SQL: which steps can be settled, the change of
+the row, and what follows from its end.
 """
 
 from __future__ import annotations
@@ -45,9 +45,8 @@ class SettledStepsSql(OperatorSql):
     def settle_step(
         self, run_id: str, order: Order, end: End, advance: Callable[[Plan, str, End, str], Advance]
     ) -> Operated:
-        """An open step ends as the operator says; one that has stopped its run is opened again for that. With
-        `dry_run` all of it is rolled back.
-        """
+        """End an open step as the operator decides; if the step stopped its run, the run is reopened first. With
+        `dry_run` everything is rolled back."""
 
         def once(connection: Connection, alone: bool) -> Operated:
             done = self._settle(connection, run_id, order, end, advance)
@@ -74,7 +73,7 @@ class SettledStepsSql(OperatorSql):
         settle_row(connection, Claim(run_id, path, step.execution_token), end)
         slots = [*(step.slots or ()), *withdraw(connection, run_id, [path])]
         connection.execute(delete(waits).where(waits.c.run_id == run_id, below(path, waits)))
-        # The whole run may have waited with the step.
+        # The whole run may have been suspended with the step.
         wake_run(connection, run_id)
         limits = (
             self.ring_grace,
@@ -87,7 +86,7 @@ class SettledStepsSql(OperatorSql):
         following.slots = slots
         following.ended_keys[path] = end.shared
         following.writer.add(order.verb, path, reason=order.reason, was=step.status, result=end.result)
-        # What a flow was waiting for.
+        # Deletes the waits of a flow.
         leave_awaited(connection, run_id, below(path))
         following.cancel(path, below(path))
         following.outcome = Outcome(end.result or Outcome().result, None, path, end.items)
@@ -98,7 +97,7 @@ class SettledStepsSql(OperatorSql):
         return operated(run, finished)
 
     def _reopened_for(self, connection: Connection, run: Any, policies: Policies, order: Order) -> FinishResult:
-        """A run that has stopped at the step is opened again, and the step with it."""
+        """Reopen a run that stopped at the step, and the step with it."""
         if run.status not in run_sources("retry_run"):
             return FinishResult()
         refuse_taken_place(connection, run.id, order.verb)
@@ -113,9 +112,8 @@ class SettledStepsSql(OperatorSql):
 
 
 def open_step(connection: Connection, run_id: str, path: str, verb: str) -> Any:
-    """The row of a step that an operator can settle. NotPossible if there is none.
-
-    Locked: a claim, a retry or a take-over changes one row without the lock of the run."""
+    """The row of a step that an operator can settle, locked: a claim, a retry or a takeover changes one row without the
+    lock of the run. Raises NotPossible if there is none."""
     columns = (steps.c.kind, steps.c.status, steps.c.execution_token, steps.c.slots)
     wanted = select(*columns).where(steps.c.run_id == run_id, steps.c.path == path)
     step = connection.execute(wanted.with_for_update()).first()
@@ -147,7 +145,7 @@ def _no_open_step(verb: str, path: str, step: Any, rows: list[Row]) -> str:
 
 
 def _flow_above(connection: Connection, run_id: str, path: str) -> str | None:
-    """The flow that the path is a checkpoint of. A checkpoint's name may have slashes of its own."""
+    """The flow to which the checkpoint at `path` belongs. A checkpoint's name may contain slashes."""
     parts = path.split("/")
     above = ["/".join(parts[:count]) for count in range(1, len(parts))]
     flow: str | None = connection.scalar(

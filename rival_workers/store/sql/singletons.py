@@ -1,4 +1,4 @@
-"""The singleton place and slot of a run that begins, or that an operator opens again.
+"""The singleton place and slot of a run that begins, or that an operator reopens.
 
 The slot decides which run runs. The place is what other starts look for: a run that had to wait takes it when it
 begins, if it is free.
@@ -23,14 +23,14 @@ from rival_client.sql.gates import lock_gates
 from rival_client.sql.limit_rows import make_gates
 from rival_workers.store.sql.locks import change_locked
 
-#: A start that has taken the place may be part of a producer's transaction: a worker does not wait for its end.
+#: The transaction of a producer may hold the place; a worker does not wait for its end.
 _PATIENCE = "20ms"
-#: Codes of Postgres for a row that a unique index refuses, and for a lock that was not free in time.
+#: SQLSTATEs of a unique violation and of a lock timeout.
 _TAKEN = ("23505", "55P03")
 
 
 def take_place(connection: Connection, run_id: str, workflow: str, policies: Mapping[str, Any] | None) -> None:
-    """Of a run that begins now. If another one has the place, the run goes on without it."""
+    """Take the singleton place for a run that begins. If another run has the place, the run continues without it."""
     key = singleton_of(policies)
     if key is None:
         return
@@ -53,8 +53,8 @@ def take_place(connection: Connection, run_id: str, workflow: str, policies: Map
 
 
 def retake_slot(connection: Connection, run_id: str, verb: str) -> None:
-    """Of a run that an operator has opened again, and that is locked. NotPossible: another one with its key runs, or
-    waits to run. The last lock of the transaction."""
+    """Take the slot again for a reopened, locked run. Raises NotPossible if another run with its key runs or waits to
+    run. This is the last lock of the transaction."""
     run = connection.execute(select(runs).where(runs.c.id == run_id)).one()
     key = singleton_of(run.policies)
     if key is None or run.status in RUN_TERMINAL:

@@ -1,5 +1,5 @@
-"""How a step ends, in portable SQL: its columns and history entries, and the end of a step that waits for its fallback
-function, or one more attempt of it.
+"""How a step ends, in portable SQL: its columns and history entries, the end of a step that waits for its fallback
+function, and another attempt of such a step.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rival_workers.store.sql.locks import change_locked
 
 
 def end_values(claim: Claim, end: End | FallBack) -> tuple[str, dict[str, Any]]:
-    """The verb and the columns. A step that waits for its fallback has no time: what it waits for ends it."""
+    """The verb and the columns. A step that waits for its fallback has no due time: the end of the fallback ends it."""
     common = {"state": end.state, "error": end.error, "ring_at": None}
     if isinstance(end, FallBack):
         verb = _verb(claim, end, "fall_back", "time_out_fall_back")
@@ -45,7 +45,7 @@ def _verb(claim: Claim, end: End | FallBack, of_attempt: str, of_timeout: str) -
 
 
 def write_end(writer: HistoryWriter, path: str, end: End | FallBack) -> None:
-    """A failure that does not fail the step is recorded with its own entry, then with what the step does instead."""
+    """A failure that does not fail the step gets its own entry, followed by an entry for what the step does instead."""
     if end.status != statuses.FAILED and end.outcome not in (entries.COMPLETED, entries.FAILED):
         error = end.error if isinstance(end, FallBack) else end.attempt_error or end.error
         writer.add(end.outcome, path, error=error)
@@ -61,7 +61,8 @@ def write_end(writer: HistoryWriter, path: str, end: End | FallBack) -> None:
 def end_fallback(
     connection: Connection, run_id: str, effect: fx.EndFallback, was: Outcome, writer: HistoryWriter
 ) -> Outcome:
-    """Returns the outcome of the step. With a result it has no error any more: that is kept with the fallback."""
+    """End a step whose fallback has ended, and return the outcome. With a result, the error moves to the `fallback`
+    column."""
     row = _locked_row(connection, run_id, effect.path)
     error, result = (None, was.result) if was.error is None else (row.error, None)
     token = {"execution_token": steps.c.execution_token + 1}
@@ -76,7 +77,7 @@ def end_fallback(
 def retry_with(
     connection: Connection, run_id: str, effect: fx.RetryWith, writer: HistoryWriter, grace: float
 ) -> OpenRow:
-    """The step is due at once. Returns what a message names."""
+    """Make the step due at once. Returns the row for its message."""
     path = effect.row.path
     row = _locked_row(connection, run_id, path)
     kept = fell_back("retry_with", row.error, effect.overrides)
@@ -92,7 +93,7 @@ def retry_with(
         )
         .returning(steps.c.execution_token)
     )
-    assert token is not None, f"run {run_id!r}: {path!r} does not wait for its fallback, but that has ended"
+    assert token is not None, f"run {run_id!r}: the fallback of {path!r} has ended, but the step does not wait for it"
     writer.add(entries.FELL_BACK, path, fallback=kept, error=row.error, state=_as_json(row.state))
     writer.add(entries.RETRIED, path, attempt=row.attempts, delay=0.0, error=row.error, state=_as_json(row.state))
     return OpenRow(path, effect.row.kind, token=token)

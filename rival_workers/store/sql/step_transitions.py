@@ -65,9 +65,9 @@ from rival_workers.store.sql.locks import in_lock_order
 from rival_workers.store.sql.singletons import take_place
 from rival_workers.store.sql.step_ends import end_values, write_end
 
-#: Actors of history entries that no attempt and no operator has caused.
+#: Actors of history entries that neither an attempt nor an operator caused.
 KEEPER, TIMER, REVOKE = "keeper", "timer", "revoke"
-#: Of a run that begins.
+#: Columns of a run that begins.
 _BEGUN = (runs.c.workflow, runs.c.version, runs.c.input, *FACTS)
 
 
@@ -83,9 +83,9 @@ class StepTransitionsSql(LimitedStartsSql):
         limits: Sequence[Limit] = (),
         without: Without | None = None,
     ) -> Begun:
-        """The run starts and its first step opens; without `claim_for`, it is left to be claimed by a message. A
-        WorkflowVersion, here and in `claim_step`: nothing was done, since the run is of this one and not `of` that.
-        `limits`: of whole runs; Queued: it waits, since one of them is full. `without`: see `HasRules`."""
+        """Start the run and open its first step; without `claim_for`, a message claims the step. Returns a
+        WorkflowVersion, here and in `claim_step`, if nothing was done because the run has another version than `of`.
+        `limits`: of whole runs; Queued: one of them is full, and the run waits. `without`: see `HasRules`."""
         grants: list[Grant] = []
 
         def once(all_shards: bool) -> Begun:
@@ -122,8 +122,8 @@ class StepTransitionsSql(LimitedStartsSql):
         claim_for: str | None,
         successor: Successor | None = None,
     ) -> FinishResult | None:
-        """End the step, or let it wait for its fallback, and apply what follows. None: stale. The successor is only
-        granted the slot: its claim is another transaction, which locks its rows first."""
+        """End the step, or let it wait for its fallback, and apply what follows. None: stale. A waiting successor at a
+        limit is only granted the slot: its claim is another transaction, which locks its rows first."""
 
         def once(connection: Connection, alone: bool) -> FinishResult | None:
             return self._finish(connection, claim, end, advance, claim_for, alone)
@@ -145,7 +145,7 @@ class StepTransitionsSql(LimitedStartsSql):
             return None
         failed = end.outcome != entries.COMPLETED
         if end.outcome == entries.EXPIRED:
-            # It may have waited at the gate of a limit, and the whole run with it.
+            # The step may have waited at the gate of a limit, and the whole run with it.
             slots += withdraw(connection, claim.run_id, [claim.path])
             wake_run(connection, claim.run_id)
         elif failed or step.attempts > 1:
@@ -219,7 +219,8 @@ class StepTransitionsSql(LimitedStartsSql):
         return int(step.execution_token)
 
     def postpone_step(self, claim: Claim, seconds: float, breaker: str, *, rung: bool) -> int | None:
-        """Its circuit breaker is open: it was not called, and is claimed again in `seconds`. `rung`: as of a retry."""
+        """Postpone a step whose circuit breaker is open: its function was not called, and it is claimed again in
+        `seconds`. `rung`: as in `retry_step`."""
         look = next_look(look_at(seconds, rung, self.ring_grace), steps.c.deadline_at)
         waits = {"attempts": steps.c.attempts - 1, "due_at": after(seconds), **look}
         with self.database.transaction() as connection:
@@ -243,7 +244,7 @@ class StepTransitionsSql(LimitedStartsSql):
         return self._start_again(claim, "hand_back_step", entries.HANDED_BACK, lost=0)
 
     def _start_again(self, claim: Claim, verb: str, outcome: str, *, lost: int) -> int | None:
-        """Without using up an attempt."""
+        """Make the step pending again without using up an attempt."""
         counts = {"attempts": steps.c.attempts - 1, "lost": steps.c.lost + lost}
         again = {
             **counts,
@@ -264,7 +265,8 @@ class StepTransitionsSql(LimitedStartsSql):
 
 
 def _use_budget(connection: Connection, run_id: str, budget: int) -> int:
-    """Count a retry of the run. Returns how many are left; -1: this one was too many. The step is locked already."""
+    """Count a retry of the run. Returns how many are left; -1: the budget was used up. The caller has locked
+    the step."""
     counted = update(runs).where(runs.c.id == run_id, runs.c.retries < budget).values(retries=runs.c.retries + 1)
     used = connection.scalar(counted.returning(runs.c.retries))
     return -1 if used is None else budget - used
@@ -286,14 +288,14 @@ def started_detail(run: Any) -> dict[str, Any]:
 
 
 def as_text(at: dt.datetime) -> str:
-    """As the fast path writes it."""
+    """Format a time exactly as the fast path does."""
     return at.astimezone(dt.UTC).isoformat(timespec="microseconds")
 
 
 def _wrong_moment(
     connection: Connection, run_id: str, token: int, of: WorkflowVersion | None
 ) -> NotYet | Expired | None:
-    """Of a run that could begin at another time."""
+    """NotYet for a run that could begin at another time."""
     row = connection.execute(
         select(runs.c.due_at, runs.c.deadline_at, now().label("now")).where(
             runs.c.id == run_id, runs.c.token == token, run_can("begin_run"), runs.c.paused_at.is_(None), is_of(of)
@@ -315,7 +317,7 @@ def _who(claim: Claim, step: Row[Any], outcome: str) -> str | None:
 
 
 def _outcome(path: str, end: End) -> Outcome:
-    """The result of a handler or a compensation is not passed on; that of a fallback is the step's."""
+    """The result of a handler or a compensation is not passed on; the result of a fallback becomes that of its step."""
     is_own = is_reaction(path) and not is_fallback(path)
     result = NULL if end.result is None or is_own else end.result
     return Outcome(result, end.error, path, end.items)

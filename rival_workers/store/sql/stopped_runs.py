@@ -1,5 +1,5 @@
-"""Ends runs from outside, in portable SQL: children of runs that have ended or gone back, revoked runs, and runs whose
-deadline has passed, which fail like any failure.
+"""Ends runs from outside, in portable SQL: children of runs that have ended or were rewound, revoked runs, and runs
+whose deadline has passed, which fail like any failed run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from rival_workers.store.sweep_records import NamedAttempt
 
 class OrphansSql(StorePart):
     def orphans(self, limit: int, after: str = "") -> list[tuple[str, str]]:
-        """(run id, on whose behalf) of children that are still to be cancelled, in the order of their ids."""
+        """(run id, actor) of children that must be cancelled, ordered by id. The actor names the parent."""
         with self.database.autocommit() as connection:
             return orphan_statements.list_orphans(connection, limit, after)
 
@@ -47,7 +47,7 @@ class OrphansSql(StorePart):
             return orphan_statements.orphans_of(connection, run_id, limit)
 
     def cancel_orphan(self, run_id: str, by: str) -> bool:
-        """False: it had ended already. No run waits for it, so none is woken."""
+        """False: the run had already ended. No run waits for an orphan, so none is woken."""
         with self.database.transaction() as connection:
             try:
                 return run_statements.cancel_run(connection, run_id, by)
@@ -56,7 +56,7 @@ class OrphansSql(StorePart):
                 return False
 
     def attempts_named(self, places: Sequence[tuple[str, str]]) -> list[NamedAttempt]:
-        """The unfinished steps at these (run id, path), as they are now."""
+        """The unfinished steps at these places (run id, path), with their current state."""
         at_places = tuple_(steps.c.run_id, steps.c.path).in_(places)
         found = NAMED.where(at_places, steps.c.status.in_(statuses.STEP_OPEN))
         with self.database.autocommit() as connection:
@@ -78,7 +78,7 @@ class OrphansSql(StorePart):
     def cancel_unbegun(self, run_id: str, by: str) -> tuple[bool, ReadyStep | None]:
         """Cancel a run that is still pending, and wake the flow that waits for it."""
         with self.database.transaction() as connection:
-            # Most ids name no run; those need no lock.
+            # Most ids belong to no run and need no lock.
             status = connection.scalar(select(runs.c.status).where(runs.c.id == run_id))
             if status != statuses.PENDING or lock_run(connection, run_id).status != statuses.PENDING:
                 return False, None
@@ -90,8 +90,8 @@ class OrphansSql(StorePart):
 
 class ExpirySql(StepTransitionsSql):
     def expire_run(self, run_id: str, advance: Advance) -> FinishResult | None:
-        """Fail a run that has not ended by its deadline. None: it has ended, fails already, or has time left. Handlers
-        and compensations of a failed run have all the time that they need."""
+        """Fail a run that has not ended by its deadline. None: it has ended, is already failing, or has time left.
+        Handlers and compensations of a failed run have no deadline."""
 
         def once(connection: Connection, alone: bool) -> FinishResult | None:
             run = _expired(connection, run_id)
@@ -116,11 +116,11 @@ class ExpirySql(StepTransitionsSql):
 
 
 def _expired(connection: Connection, run_id: str) -> Any:
-    """The run, which is running from now on. Its row is locked."""
+    """Lock the run's row and set it to running."""
     is_open = (runs.c.id == run_id, run_can("expire_run"), runs.c.deadline_at <= after(EARLY))
-    # It fails already: the keeper need not look at it again.
+    # The run is already failing, so the keeper need not look at it again.
     connection.execute(update(runs).where(*is_open, runs.c.error.is_not(None)).values(ring_at=None))
-    # Locked: a run begins without the lock of the run.
+    # Locked, because a run begins without the lock of the run.
     status = connection.scalar(select(runs.c.status).where(*is_open, runs.c.error.is_(None)).with_for_update())
     if status is None:
         return None

@@ -1,7 +1,7 @@
-"""Work of the keeper on limits: messages of granted tickets that were lost, and gates at which something is wrong.
+"""Work of the keeper on limits: granted tickets whose messages were lost, and gates with stale tickets or unused room.
 
-Nothing is wrong as long as every transaction ends. A ticket that a transaction skips, since another one has locked it
-and is rolled back then, waits until the sweep finds it.
+While all transactions commit there is nothing to repair. A ticket that a transaction skipped, because another
+transaction held its lock and then rolled back, waits until the sweep finds it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from rival_workers.store.sql.guards import backed_off, chosen
 from rival_workers.store.sql.part import StorePart
 from rival_workers.store.sweep_records import SweepOptions
 
-#: Seconds without any start or end after which a gate that nothing uses is deleted.
+#: Seconds without a start or end after which an unused gate is deleted.
 IDLE = 3600.0
-#: How many tickets of a gate the sweep looks at.
+#: Number of tickets per gate that the sweep examines.
 _HEAD = 100
 
 
 def due_tickets(connection: Connection, options: SweepOptions) -> list[Row[Any]]:
-    """Granted tickets whose message has probably been lost: rows as those of due steps."""
+    """Granted tickets whose message was probably lost, as rows like those of due steps."""
     due = (
         select(tickets.c.run_id, tickets.c.path)
         .where(tickets.c.ring_at <= now())
@@ -67,8 +67,8 @@ def due_tickets(connection: Connection, options: SweepOptions) -> list[Row[Any]]
 
 class SweepsSql(StorePart):
     def sweep_gates(self, limit: int) -> list[Grant]:
-        """Look at the gates at which tickets wait: withdraw those whose step does not wait any more, and grant what
-        there is room for. Returns what is to be published."""
+        """Examine the gates at which tickets wait: withdraw tickets whose step does not wait any more, and grant what
+        there is room for. Returns the grants to publish."""
         with self.database.transaction() as connection:
             published_again = and_(tickets.c.ring_at.is_not(None), tickets.c.rings > 0)
             granted = _withdraw_stale(connection, published_again, tickets.c.ring_at, self.ring_grace)
@@ -82,7 +82,7 @@ class SweepsSql(StorePart):
         return granted
 
     def look_again(self, gates: Sequence[int]) -> tuple[Grant, ...]:
-        """Grant what these gates have room for. Safe at any time. The caller publishes it."""
+        """Grant what these gates have room for. Safe at any time. The caller publishes the grants."""
         granted: list[Grant] = []
         for gate_id in gates:
             with self.database.transaction() as connection:
@@ -90,7 +90,7 @@ class SweepsSql(StorePart):
         return tuple(granted)
 
     def _waited_for(self, limit: int) -> list[int]:
-        """The gates at which tickets wait, each found with one look into the index; those of idempotency keys first."""
+        """The gates at which tickets wait, each found with one index lookup; those of idempotency keys first."""
         found: list[int] = []
         with self.database.autocommit() as connection:
             while len(found) < limit:
@@ -103,8 +103,8 @@ class SweepsSql(StorePart):
         return found
 
     def _delete_idle(self, limit: int) -> None:
-        # A granted ticket has a slot: it counts as used.
-        # Not with NOT EXISTS: Postgres would read all tickets for it.
+        # A granted ticket has a slot, so its gate counts as used. LIMIT 1 instead of NOT EXISTS, for which Postgres
+        # would read all tickets.
         waits_here = (tickets.c.gate == gates.c.id, tickets.c.granted_at.is_(None))
         waited = select(tickets.c.gate).where(*waits_here).limit(1).scalar_subquery()
         idle = (
@@ -120,7 +120,7 @@ class SweepsSql(StorePart):
 def _look(connection: Connection, gate_id: int, grace: float) -> list[Grant]:
     if gate_id < 0:
         return sweep_key(connection, -gate_id, grace)
-    # All shards of a key, in order: a ticket may wait at one that is full while another has room.
+    # Lock all shards of a key, in order: a ticket may wait at a full shard while another has room.
     its = select(gates.c.name, gates.c.key).where(gates.c.id == gate_id)
     locked = lock_gates(connection, tuple_(gates.c.name, gates.c.key).in_(its))
     return [grant for gate in locked for grant in look_again(connection, gate, grace)]
@@ -129,11 +129,12 @@ def _look(connection: Connection, gate_id: int, grace: float) -> list[Grant]:
 def _withdraw_stale(
     connection: Connection, which: ColumnElement[bool], order: ColumnElement[Any], grace: float
 ) -> list[Grant]:
-    """Of the first of these tickets, those whose row has moved on, or has gone. Not of all: very many may wait."""
+    """Withdraw those of the first tickets whose row has moved on or was deleted. Limited, because very many
+    may wait."""
     head = connection.execute(select(tickets.c.run_id, tickets.c.path).where(which).order_by(order).limit(_HEAD)).all()
     if not head:
         return []
-    # Scalar subqueries, and not NOT EXISTS: Postgres would read all steps and all tickets for it.
+    # Scalar subqueries instead of NOT EXISTS, for which Postgres would read all steps and all tickets.
     waits = select(steps.c.path).where(
         steps.c.run_id == tickets.c.run_id,
         steps.c.path == tickets.c.path,

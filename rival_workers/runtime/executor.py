@@ -49,7 +49,7 @@ class RunningAttempts:
         #: The attempts of each message that is being handled.
         self._messages: set[_Message] = set()
         self._claims_in_flight: set[object] = set()
-        #: Called when the database was away, so that a message was taken and not handled.
+        #: Called when a message was taken but not handled because the database was unavailable.
         self.when_dropped: Callable[[], None] = lambda: None
         #: Rows that do not run here, each with the claims in flight that may be theirs.
         self._suspects: dict[Claim, set[object]] = {}
@@ -136,7 +136,7 @@ class _ClaimInFlight:
 
 class Executor:
     def __init__(self, store: Store, lease: float, worker: str, queues: Sequence[str] | None = None) -> None:
-        """`queues`: those that this process serves."""
+        """`queues`: the queues that this process serves."""
         self._store, self._lease, self._worker, self._queues = store, lease, worker, queues
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None

@@ -1,5 +1,5 @@
-"""The rules of the fleet that this process follows. The keeper sees in its first query of a round that they have
-changed; the children of a prefork pool have no keeper, and compare a number in shared memory. No query per step.
+"""The rules of the fleet that this process follows. The keeper's first query of a round reads their version; the
+children of a prefork pool have no keeper and compare a number in shared memory. There is no query per step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rival_client.model.rulebook import NO_RULES, Rulebook
 
 log = logging.getLogger("rival.rules")
 
-#: Seconds after a failed read before the next one; the process goes on with the rules that it has.
+#: Seconds after a failed read before the next one; meanwhile the process uses the rules that it has.
 READ_AGAIN = 1.0
 
 
@@ -48,29 +48,29 @@ class FleetRules:
         self._failed_at: float | None = None
 
     def current(self) -> Rulebook:
-        """Called for each attempt: it compares a number at most."""
+        """Called for each attempt, so it compares a number at most."""
         if self.shared is not None:
             self.follow(self.shared.get())
         return self._book
 
     def follow(self, number: int) -> None:
-        """`number`: the version that the database has."""
+        """`number`: the version in the database."""
         if number != self._book.version and not self._has_just_failed():
             self.read()
 
     def read(self) -> None:
-        """Without the database, the last rules stay."""
+        """Read the rules. If the database is unavailable, the last rules stay."""
         try:
             self._book = self._store.read_rulebook()
             self._failed_at = None
         except DatabaseError as error:
             self._failed_at = self.clock()
-            log.warning("the rules of the fleet could not be read, the last ones stay: %s", error)
+            log.warning("cannot read the rules of the fleet; the last ones stay in effect: %s", error)
             return
-        log.info("uses version %d of the fleet's rules, which has %d", self._book.version, len(self._book.rules))
+        log.info("following version %d of the fleet's rules (%d rules)", self._book.version, len(self._book.rules))
 
     def publish(self) -> None:
-        """The children of this process read this number."""
+        """Pass the version to the children of this process."""
         if self.shared is not None:
             self.shared.set(self._book.version)
 

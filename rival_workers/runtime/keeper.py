@@ -89,7 +89,7 @@ class Keeper:
         self.look_for_taken()
 
     def look_for_taken(self) -> None:
-        """Messages were taken that could not be handled: publish them again, before their grace period is over."""
+        """Publish messages that were taken but could not be handled again, before their grace period ends."""
         self._overdue.taken_until = self.clock()
 
     # -- one round ----------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class Keeper:
             done.scheduled += len(fired)
 
     def _follow_rules(self, done: Round) -> None:
-        """The look for due rows has seen the version of the fleet's rules."""
+        """`due` has read the version of the fleet's rules; follow it."""
         if self.rules is not None:
             self.rules.follow(self._store.rules_version)
             self.rules.publish()

@@ -25,7 +25,7 @@ TRUST_LOOKS = 7
 #: Seconds by which the clocks of publishing processes may differ. With more, messages that are still in the queue are
 #: published again, and one of the two is stale.
 CLOCK_MARGIN = 2.0
-#: Seconds in which a live worker begins what it has taken from an empty queue.
+#: Seconds within which a live worker begins a message that it has taken from an empty queue.
 _ON_ITS_WAY = 1.0
 
 Waiting = TypeVar("Waiting", Due, DueEvent)
@@ -59,18 +59,18 @@ class OverdueRows:
         self._store, self._doorbell, self._transitions = store, doorbell, transitions
         self._failing, self._stop = failing, stop
         self._look = SweepOptions(BATCH, backoff=grace, backoff_max=BACKOFF_MAX)
-        #: When an executor was found dead, or the database was away, until the messages are found that were taken and
-        #: not handled.
+        #: When an executor was found dead, or the database was unavailable; reset once the messages that were taken but
+        #: not handled have been found.
         self.taken_until: float | None = None
 
     def ring_all(self, within: float) -> None:
-        """Make rows due that would be due within so many seconds, in bounded batches."""
+        """Make rows due that would be due within `within` seconds, in bounded batches."""
         while within > 0 and not self._stop.is_set() and self._store.ring_all(within, BATCH) >= BATCH:
             pass
 
     def ring_taken(self, now: float) -> None:
-        """Make rows due whose messages were taken and not handled: those published before the oldest one in the queue.
-        Until all messages in the queue are younger than the death or the outage."""
+        """Make rows due whose messages were taken but not handled: those published before the oldest message in the
+        queue. Repeated until all messages in the queue are younger than the death or the outage."""
         taken_until = self.taken_until
         if taken_until is None:
             return
@@ -98,7 +98,7 @@ class OverdueRows:
                 return
 
     def _apply_limits(self, due: Due, done: Round) -> None:
-        """The deadline of a run, or the timeout of an attempt."""
+        """Apply the deadline of a run, or the timeout of an attempt."""
         if due.expired:
             expire = partial(self._transitions.expire, due.run_id, due.workflow, due.version)
             self._failing.attempt("expire", _named(due), expire)
@@ -134,7 +134,7 @@ class OverdueRows:
         return oldest <= 0 or self._waited(due) > oldest + CLOCK_MARGIN or due.rings >= TRUST_LOOKS
 
     def _has_expired(self, due: Due, done: Round) -> bool:
-        """Whether the step was failed because it has waited for too long."""
+        """True if the step has failed because it waited too long."""
         if not due.has_limit:
             return False
         expired = self._failing.attempt("expire", _named(due), partial(self._transitions.expire_due, due))
@@ -142,7 +142,7 @@ class OverdueRows:
         return expired is True
 
     def _risen(self, waiting: list[Due]) -> list[Due]:
-        """The rows with the levels that they have now, by their age."""
+        """The rows with their current levels: a level rises with the age of the row."""
         high = {
             Route(due.route.queue, HIGH) for due in waiting if due.route.level == NORMAL and due.rings == SECOND_RISE
         }

@@ -58,7 +58,7 @@ class Process:
         observer: AttemptObserver | None = None,
         keeps_countdowns: bool = True,
     ) -> None:
-        """`keeps_countdowns`: messages with a countdown stay in this process until they are due. Not in a child of a
+        """`keeps_countdowns`: messages with a countdown stay in this process until they are due. False in a child of a
         prefork pool, which a timeout may kill."""
         failpoints.arm(settings.failpoint)
         self.settings = settings
@@ -81,13 +81,13 @@ class Process:
         )
 
     def _publish_grants(self, grants: Sequence[Grant]) -> None:
-        """Steps that have waited for a slot of a limit, which a commit has just given to them."""
+        """Publish the messages of steps whose tickets a commit has granted."""
         self.doorbell.publish([one.message for one in grants])
 
     # -- starting -----------------------------------------------------------------------------------------
 
     def register_workflows(self) -> None:
-        """Those that this process has not registered yet."""
+        """Register the workflows that this process has not registered yet."""
         self.rules.read()
         for workflow in self._registry:
             if self._announced.get(workflow.name) is not workflow:
@@ -95,12 +95,12 @@ class Process:
                 self._announced[workflow.name] = workflow
 
     def announce(self, workflow: WorkflowDefinition) -> None:
-        """Makes this the version of new runs, and its schedule the one that fires."""
+        """Make this the version of new runs, and its schedule the one that fires."""
         self.register_version(workflow)
         self.store.keep_schedule(workflow.name, workflow.schedule)
 
     def register_version(self, workflow: WorkflowDefinition) -> None:
-        """Makes this the version of new runs."""
+        """Make this the version of new runs."""
         self.store.register_workflow(
             workflow.name,
             workflow.plan,
@@ -139,16 +139,17 @@ class Process:
     # -- stopping -----------------------------------------------------------------------------------------
 
     def stop_continuing(self) -> None:
-        """Running attempts end, but no further step starts in place."""
+        """Let running attempts end, but start no further step in place."""
         self.coordinator.stopping = True
 
     def take_due_messages(self, take: Callable[[AnyMessage], bool]) -> None:
-        """Messages whose countdown is over in this process are begun here, if `take` says so, and not published."""
+        """Messages whose countdown ends in this process are handled here if `take` returns True, and published
+        otherwise."""
         if isinstance(self.doorbell, CountdownDoorbell):
             self.doorbell.take = take
 
     def hand_over_countdowns(self) -> None:
-        """Other workers get the messages that this process keeps until they are due."""
+        """Publish the countdowns that this process keeps, so that other workers get them."""
         if isinstance(self.doorbell, CountdownDoorbell):
             self.doorbell.hand_over()
 

@@ -95,11 +95,11 @@ class Reloader:
             log.info("%s removed: what was loaded from it stays until the next start", _names(removed))
         if changed - refused.keys():
             log.info("%s changed: loaded again", _names(changed - refused.keys()))
-        # Each time that a file changes, not each time that another one does.
+        # Report a file when it changes, not when another file does.
         new = {file: all_ for file, all_ in refused.items() if file in changed or self._refused.get(file) != all_}
         if new:
             problems = "\n".join(each_once(new.values()))
-            log.error("%s cannot be used; the version before stays:\n%s", _names(new), problems)
+            log.error("%s cannot be loaded; the previous version stays:\n%s", _names(new), problems)
 
     def _take(self, workflow: WorkflowDefinition) -> None:
         before = self._registry.newest(workflow.name)
@@ -118,12 +118,12 @@ def _names(files: Iterable[Path]) -> str:
 
 
 def _as_announced(workflow: WorkflowDefinition) -> tuple[object, ...]:
-    """What is stored of it. Functions are not, and are new objects after each reload."""
+    """The stored parts of a workflow. Functions are not stored, and are new objects after each reload."""
     whole = replace(workflow.whole, hooks={})
     return workflow.version, workflow.input_schema, workflow.description, workflow.document, whole
 
 
-#: When each file was written last, and how long it is.
+#: Modification time and size of each file.
 Snapshot = dict[Path, tuple[int, int]]
 
 _INSTALLED = ("site-packages", "dist-packages")
@@ -147,7 +147,7 @@ def _seen(file: Path) -> tuple[int, int] | None:
 
 
 def modules_below(paths: Iterable[Path]) -> dict[str, ModuleType]:
-    """The imported modules of files below the paths; of a file, those of its directory, which it can import."""
+    """The imported modules of files below the paths. For a file, those of its directory, which it can import."""
     roots = [str((path if path.is_dir() else path.parent).resolve()) + os.sep for path in paths]
     return {name: module for name, module in list(sys.modules.items()) if _is_below(name, module, roots)}
 
@@ -162,17 +162,17 @@ def _is_below(name: str, module: ModuleType, roots: list[str]) -> bool:
 
 @cache
 def _real(file: str) -> str:
-    """Cached, since each check asks for all modules of the process."""
+    """Cached, since each check resolves all modules of the process."""
     return os.path.realpath(file)
 
 
 def _own(path: str) -> bool:
-    """Installed packages below the path, in a .venv for example, are not followed."""
+    """False for installed packages below the path, for example in a .venv."""
     return not any(part.startswith(".") or part in _INSTALLED for part in path.split(os.sep))
 
 
 def load_again(paths: list[str], changed: Iterable[Path]) -> tuple[Registry, Refused]:
-    """The workflows as the files are now. The modules of files that cannot be used stay as they were."""
+    """Load the workflows from the files. The modules of files that cannot be loaded stay as they were."""
     for file in changed:
         _delete_bytecode(file)
     importlib.invalidate_caches()
@@ -185,7 +185,7 @@ def load_again(paths: list[str], changed: Iterable[Path]) -> tuple[Registry, Ref
 
 
 def _keep_modules(before: dict[str, ModuleType], paths: list[str], refused: Refused) -> None:
-    """Of the files that cannot be used, and those that only they import."""
+    """Restore the modules of files that cannot be loaded, and the modules that only they import."""
     for name, module in modules_below(map(Path, paths)).items():
         if Path(_real(module.__file__ or "")) in refused:
             del sys.modules[name]
@@ -208,6 +208,6 @@ def _without_modules(paths: list[Path]) -> Iterator[dict[str, ModuleType]]:
 
 
 def _delete_bytecode(file: Path) -> None:
-    """Its time is kept in whole seconds: a second change within one would not be seen."""
+    """Delete the bytecode: its timestamp has whole seconds, so a second change within one second would be missed."""
     with contextlib.suppress(OSError, NotImplementedError):
         Path(importlib.util.cache_from_source(str(file))).unlink()

@@ -1,4 +1,4 @@
-"""Where runs live: one interface, two backends, opened by URL."""
+"""The store of runs: one interface, two backends, opened by URL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_POOL = 10
 def open_store(
     url: str, *, pool_size: int = DEFAULT_POOL, clock: Clock = time.time, durable: bool = True, **options: Any
 ) -> Store:
-    """`options`: ring_grace, near, max_payload and served, as the settings have them."""
+    """`options`: ring_grace, near, max_payload and served, from the settings."""
     database = Database(url, pool_size=pool_size, clock=clock, durable=durable)
     return (PostgresStore if database.is_postgres else SqlStore)(database, **options)
 

@@ -1,5 +1,6 @@
-"""Idempotency keys and circuit breakers decide whether a claimed step is called: the values that attempts exchange with
-the store."""
+"""Values that attempts exchange with the store about idempotency keys and circuit breakers, which decide whether a
+claimed step is called.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from rival_client.model.payload import Json
 
 @dataclass(frozen=True)
 class KeyClaim:
-    """The idempotency key that a step asks for. `path`: of the step; the row that runs is that of its flow, if it has
-    one. `ttl`: seconds for which its result is kept."""
+    """The idempotency key that a step asks for. `path`: the path of the step; for a step of a flow, the running row is
+    that of the flow. `ttl`: seconds for which its result is kept."""
 
     name: KeyName
     path: str
@@ -23,8 +24,8 @@ class KeyClaim:
 
 @dataclass(frozen=True)
 class KeyAnswer:
-    """Owned: the step is called. Reused: the result is the step's, too. Conflict: the key belongs to another input.
-    Queued: the step waits. `run_id`, `path`: the step that has the key."""
+    """The answer to a KeyClaim. owned: the step is called. reused: the step gets the stored result. conflict: the key
+    belongs to another input. queued: the step waits. `run_id`, `path`: the step that owns the key."""
 
     state: Literal["owned", "reused", "conflict", "queued"]
     result: Json | None = None
@@ -38,5 +39,5 @@ class BreakerAnswer:
 
     goes: bool
     probes: bool = False
-    #: Seconds until it is worth asking again; None: an operator has opened it for good.
+    #: Seconds until the next try; None: an operator has opened the breaker without a time limit.
     seconds: float | None = None

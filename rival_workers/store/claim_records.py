@@ -1,4 +1,4 @@
-"""Claims of steps, and what follows from a transition: the values that attempts exchange with the store."""
+"""Values that attempts exchange with the store: claims of steps, and the consequences of a transition."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ class WorkflowVersion:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What an attempt knows of its run besides the input."""
+    """The facts about its run that an attempt knows besides the input."""
 
     labels: Mapping[str, str] | None = None
-    #: By when it must have ended, and the seconds until then. None once it fails: handlers and compensations have time.
+    #: The deadline of the run, and the seconds until then. None once the run fails: handlers and compensations have no
+    #: deadline.
     deadline_at: dt.datetime | None = None
     left: float | None = None
     #: The level of its priority, which its steps inherit.
@@ -57,7 +58,7 @@ NO_FACTS = RunFacts()
 
 @record(frozen=True)
 class Claimed:
-    """An attempt that this executor has claimed, with what it needs to run it."""
+    """An attempt that this executor has claimed, with the values needed to run it."""
 
     run_id: str
     path: str
@@ -70,25 +71,25 @@ class Claimed:
     #: The item of the row, if the claim has read it.
     item: Any = None
     facts: RunFacts = NO_FACTS
-    #: Where messages of the step go.
+    #: The route of the step's messages.
     route: Route = USUAL_ROUTE
     #: Seconds until the deadline of the step.
     left: float | None = None
-    #: Its function is not called: the step ends like this, since one of its limits is full.
+    #: If set, the function is not called: the step ends in this way, since one of its limits is full.
     refused: Refused | None = None
-    #: Seconds that it has waited for a slot of its limits.
+    #: Seconds that the step waited for a slot of its limits.
     waited: float | None = None
 
 
 @dataclass(frozen=True)
 class Refused:
-    """A limit that is full, and what the definition says to do then."""
+    """A full limit, and what the definition says to do in this case."""
 
     limit: str
     key: str
     max: int
     on_full: Literal["skip", "fail"]
-    #: Too many wait already.
+    #: True if the maximum of waiting steps is reached.
     is_crowded: bool = False
 
 
@@ -102,7 +103,8 @@ class Queued:
 
 @record(frozen=True)
 class FinishResult:
-    """What follows from a commit: the step that the committer runs next, the steps that need a message, the end."""
+    """The consequences of a commit: the step that the committer runs next, the steps that need a message, and the end
+    of the run."""
 
     claimed: OpenRow | None = None
     opened: tuple[OpenRow, ...] = ()
@@ -111,13 +113,13 @@ class FinishResult:
     ready: ReadyStep | None = None
     #: The token of the opened rows; more than 0 once an operator has reopened the run.
     token: int = 0
-    #: The status that the run has ended with, where it is known: not after the fast statements, which only complete.
+    #: The status with which the run ended, where it is known; not set by the fast statements, which only complete runs.
     ended_as: str | None = None
-    #: Steps, also of other runs, that have waited for the slots of this one.
+    #: Tickets of steps, also of other runs, that got the slots of this step.
     grants: tuple[Grant, ...] = ()
-    #: The clients that wait for the end of the run are notified already.
+    #: True if the clients that wait for the end of the run have been notified.
     is_announced: bool = False
-    #: The step of another run that had waited for the slot of this one, and that the committer runs next.
+    #: The step of another run that waited for the slot of this one, and that the committer runs next.
     taken: Claimed | None = None
 
     def token_of(self, opening: OpenRow) -> int:
@@ -135,7 +137,7 @@ class BeginResult:
 
 @dataclass(frozen=True)
 class NotYet:
-    """A claim before the step is due, or a start before the run is; and the seconds that are left."""
+    """A claim or start came too early, by this many seconds."""
 
     seconds: float
     route: Route = USUAL_ROUTE
@@ -143,18 +145,18 @@ class NotYet:
 
 @dataclass(frozen=True)
 class Expired:
-    """A start after the deadline of the run: it is left to `expire_run`."""
+    """The run was started after its deadline: `expire_run` fails it."""
 
 
 @dataclass(frozen=True)
 class HasRules:
-    """A start that was not made: rules of this run, or rules for its labels, may say how its first step opens."""
+    """A start that was not made, because rules for this run or its labels may change how its first step opens."""
 
     policies: Mapping[str, Any] | None
     labels: Mapping[str, str] | None
 
 
-#: What the options of a first step were made without: the rules of its run, or also the labels of its run.
+#: The rules that the options of a first step do not include: those of its run, or also those for its labels.
 Without = Literal["policies", "labels"]
 
 
@@ -163,7 +165,7 @@ Begun = BeginResult | Queued | NotYet | Expired | HasRules | WorkflowVersion | N
 
 @dataclass(frozen=True)
 class ClaimBy:
-    """An executor that claims the step it makes ready, and the workflows (name and version) that it knows."""
+    """An executor that claims the step that it makes ready, and the workflows (name and version) that it knows."""
 
     executor: str
     workflows: Collection[tuple[str, str]]
@@ -171,8 +173,8 @@ class ClaimBy:
 
 @dataclass(frozen=True)
 class Successor:
-    """How the executor that ends the last step of a run would start the next one that waits for its slot: a step of the
-    same place, in a run of the same version without rules of its own. A store may leave it to a claim."""
+    """How the executor that ends the last step of a run would start the next step that waits for its slot: a step with
+    the same path, in a run of the same version without rules of its own. A store may ignore it."""
 
     executor: str
     of: WorkflowVersion
@@ -184,7 +186,7 @@ class Successor:
 
 @dataclass(frozen=True)
 class Delivered:
-    """What follows from an event: the steps that need a message, or the one step that the deliverer has claimed."""
+    """The consequences of an event: the steps that need a message, or the one step that the deliverer has claimed."""
 
     ready: tuple[ReadyStep, ...] = ()
     claimed: Claimed | None = None
@@ -194,13 +196,13 @@ class Delivered:
 
 @dataclass(frozen=True)
 class BeatResult:
-    """A heartbeat that was accepted, and the seconds until the attempt times out."""
+    """An accepted heartbeat, and the seconds until the attempt times out."""
 
     left: float | None
 
 
 @dataclass(frozen=True)
 class BudgetSpent:
-    """A retry that was not scheduled: the run has made as many as it may."""
+    """A retry that was not scheduled: the run has used up its retry budget."""
 
     budget: int

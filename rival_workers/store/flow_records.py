@@ -1,4 +1,4 @@
-"""What a flow's attempt hands to the store in one commit, and what the commit gives back."""
+"""The values that a flow's attempt passes to the store in one commit, and the result of the commit."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWri
 
 
 class FlowPaused(Exception):
-    """The run is paused: what the flow did is committed, and the flow goes on when the run is resumed."""
+    """The run is paused: what the flow did is committed, and the flow continues when the run is resumed."""
 
 
 @dataclass(frozen=True)
 class StoredFlow:
-    """What earlier attempts of a flow have stored."""
+    """The data that earlier attempts of a flow have stored."""
 
     checkpoints: list[Checkpoint] = field(default_factory=list)
     #: The flow's `state`.
@@ -30,7 +30,7 @@ class ChildRun:
     run_id: str
     workflow: str
     input: Json
-    #: The labels of its parent are among its own.
+    #: Includes the labels of its parent.
     options: StartOptions = NO_OPTIONS
 
 
@@ -61,13 +61,13 @@ class ChildWait:
 
 @dataclass(frozen=True)
 class FlowCommit:
-    """Everything that the lanes of a flow have done since the last commit."""
+    """Everything that the lanes of a flow did since the last commit."""
 
-    #: The `end_order` of the first end that the flow receives by this commit.
+    #: The `end_order` of the first end that the flow receives from this commit.
     next_order: int
-    #: Steps that have ended, or are to be tried again.
+    #: Steps that have ended or will be retried.
     writes: Sequence[CheckpointWrite] = ()
-    #: Sleeps that begin.
+    #: New sleeps.
     sleeps: Sequence[CheckpointWrite] = ()
     waits: Sequence[EventWait] = ()
     children: Sequence[ChildStart] = ()
@@ -78,22 +78,23 @@ class FlowCommit:
     open_paths: Sequence[str] = ()
     #: Suspend the flow if nothing has ended.
     suspend: bool = False
-    #: Seconds until a step is to be tried again.
+    #: Seconds until the next retry of a step.
     retry_in: float | None = None
-    #: No step of the flow runs: if its run is paused, the flow stops with this commit.
+    #: True if no step of the flow runs, so that the flow stops with this commit if its run is paused.
     may_stop: bool = False
-    #: The flow's state; None: it is as it was stored.
+    #: The flow's state; None if it has not changed.
     state: Json | None = None
 
     @property
     def only_open_path(self) -> str | None:
-        """The flow waits for one checkpoint, which was there before, and nothing else has happened."""
+        """The path of the checkpoint that the flow waits for, if it is the only one, existed before, and nothing else
+        has happened."""
         others = (self.writes, self.sleeps, self.waits, self.children, self.child_waits, self.given_up)
         return self.open_paths[0] if len(self.open_paths) == 1 and not any(others) else None
 
     @property
     def only_ends_steps(self) -> bool:
-        """Steps have ended at their first attempt, and nothing else has happened or could have."""
+        """True if steps have ended at their first attempt, and nothing else has happened or could have."""
         others = (self.sleeps, self.waits, self.children, self.child_waits, self.given_up, self.open_paths)
         if self.suspend or not self.writes or any(others):
             return False
@@ -102,9 +103,9 @@ class FlowCommit:
 
 @dataclass(frozen=True)
 class FlowProgress:
-    """What a commit has brought about."""
+    """The result of a commit."""
 
-    #: The ends that the flow receives, in their order.
+    #: The ends that the flow receives, in order.
     ended: tuple[Checkpoint, ...] = ()
     #: The token under which the flow waits; None: it is not suspended.
     token: int | None = None
@@ -116,14 +117,14 @@ class FlowProgress:
     due_in: float | None = None
     #: The run is paused: no step may start.
     is_paused: bool = False
-    #: Nothing had happened, so nothing was written, the flow's state neither.
+    #: Nothing had happened, so nothing was written, not even the flow's state.
     is_empty: bool = False
 
 
 @dataclass(frozen=True)
 class FlowClaim:
-    """The executor that goes on with a flow which starts over, its time limit, and what rules have changed of its
-    options."""
+    """The executor that continues a flow which starts over, its time limit, and the options that fleet rules
+    changed."""
 
     executor: str
     timeout: float | None = None
@@ -135,7 +136,7 @@ class ContinuedFlow:
     """A flow that has started over."""
 
     token: int
-    #: Of the attempt that was claimed with it; None: the flow is pending.
+    #: The token of the attempt that was claimed with it; None: the flow is pending.
     timeout_token: int | None = None
 
 

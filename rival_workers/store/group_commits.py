@@ -1,4 +1,4 @@
-"""Commits that a store can make together with those of other runs, in one transaction. Each row has its own guard."""
+"""Commits that a store can execute together with those of other runs, in one transaction. Each row has its own guard."""
 
 from __future__ import annotations
 
@@ -78,22 +78,23 @@ class _Answer(Enum):
 Alone = Literal[_Answer.ALONE]
 
 
-#: The answer to a commit that was not made with the others: its row does not fit, or the group could not be committed.
-#: It is made alone, and then its answer says why.
+#: The answer to a commit that was not executed with the others, because its row does not match or the group could not
+#: be committed. The caller executes it alone, and then its answer says why.
 ALONE: Final = _Answer.ALONE
 
 
 class GroupCommits:
-    """A store that makes each commit alone."""
+    """A store that executes each commit alone."""
 
     def can_group(self, commit: Commit) -> bool:
-        """Whether `commit_group` can take it."""
+        """True if `commit_group` accepts the commit."""
         return False
 
     def may_wait(self, commit: Commit) -> bool:
-        """Made alone, it may wait for another transaction, which a group never does."""
+        """True if the commit, executed alone, may wait for another transaction, which a group never does."""
         return False
 
     def commit_group(self, commits: Sequence[Commit]) -> list[Any]:
-        """The answer to each, or ALONE. A DatabaseError leaves open whether the group was committed."""
+        """Returns the answer to each commit, or ALONE. After a DatabaseError it is unknown whether the group was
+        committed."""
         return [ALONE] * len(commits)

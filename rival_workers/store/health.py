@@ -1,4 +1,4 @@
-"""What `rival doctor` asks a database: reads only, each one short, none of them needs more than an index."""
+"""Reads the state of a database for `rival doctor`. Each read is short and uses an index; nothing is written."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from rival_client.model.queues import DEFAULT_QUEUE
 from rival_client.model.statuses import RUN_TERMINAL
 from rival_workers.store.sql.guards import RUNNING
 
-#: A row that was due this long ago has been looked at by no keeper.
+#: Seconds after which a due row counts as overlooked by the keepers.
 OVERDUE = 60.0
-#: More of these than this are not counted.
+#: Upper bound for counting stray attempts.
 _MAX_STRAYS = 1000
-#: Settings of the server on which the promises rest.
+#: Settings of the server that durability depends on.
 DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
 
 
 @dataclass(frozen=True)
 class Server:
-    """The database server, as one round trip sees it."""
+    """Facts about the database server."""
 
     version: str
     #: Seconds of one round trip, the best of three.
@@ -43,7 +43,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Backlog:
-    """What waits longer than it should."""
+    """Rows that wait longer than they should."""
 
     open_runs: bool
     overdue: int
@@ -59,9 +59,9 @@ class Liveness:
 
 @dataclass(frozen=True)
 class Access:
-    """What the role may do in this database."""
+    """The permissions of the role in this database."""
 
-    #: Why nothing can be written; None: it can.
+    #: Why nothing can be written; None: the database is writable.
     read_only: str | None
     #: "INSERT on rival_steps"
     missing: tuple[str, ...]
@@ -69,7 +69,7 @@ class Access:
 
 @dataclass(frozen=True)
 class StrayAttempts:
-    """Attempts that are running in the table, and on no executor that lives."""
+    """Attempts that run in the table, but on no live executor."""
 
     count: int
     #: "run order-1 step charge"
@@ -92,7 +92,8 @@ def read_server(database: Database) -> Server:
 
 
 def _clocks(connection: Connection) -> tuple[float, float]:
-    """(round trip, by how much our clock is ahead): the answer was read halfway through the round trip."""
+    """(round trip, how far our clock is ahead), assuming that the server read its clock halfway through the
+    round trip."""
     before = time.time()
     theirs = connection.scalar(select(_wall_clock(connection)))
     after_it = time.time()
@@ -121,7 +122,7 @@ def read_backlog(database: Database) -> Backlog:
     is_open: Select[Any] = select(literal_column("1")).where(runs.c.status.not_in(RUN_TERMINAL)).limit(1)
     with database.autocommit() as connection:
         overdue = sum(_count(connection, table, table.c.ring_at < after(-OVERDUE)) for table in (runs, steps))
-        # Parked rows have a time to be looked at again: that makes it the partial index's work.
+        # Parked rows have a `ring_at`, so the partial index can serve the condition.
         parked = sum(_count(connection, t, t.c.ring_at.is_not(None) & t.c.parked.is_not(None)) for t in (runs, steps))
         return Backlog(connection.scalar(is_open) is not None, overdue, parked, _why(connection) if parked else None)
 
@@ -161,7 +162,7 @@ def read_access(database: Database) -> Access:
 
 
 def _sqlite_read_only(database: Database) -> str | None:
-    """A transaction takes the write lock at once."""
+    """A transaction takes the write lock at once, so opening one is enough."""
     try:
         with database.transaction():
             return None
@@ -170,7 +171,7 @@ def _sqlite_read_only(database: Database) -> str | None:
 
 
 def read_stray_attempts(database: Database) -> StrayAttempts:
-    """Of executors that are known and have only just stopped, the attempts are being taken over."""
+    """Executors that stopped within the last minute are left out: their attempts are being taken over."""
     known = (
         select(executors.c.id)
         .where(executors.c.id == steps.c.executor_id, executors.c.expires_at > after(-OVERDUE))
@@ -183,7 +184,7 @@ def read_stray_attempts(database: Database) -> StrayAttempts:
 
 
 def read_problems(database: Database) -> list[str]:
-    """What executors that live say is wrong with them."""
+    """The problems that live executors report."""
     columns = (executors.c.worker, executors.c.host, executors.c.pid, executors.c.problem)
     with database.autocommit() as connection:
         found = connection.execute(
@@ -192,7 +193,7 @@ def read_problems(database: Database) -> list[str]:
         return [f"{row.worker} (pid {row.pid} on {row.host}): {row.problem}" for row in found]
 
 
-#: Queues that are looked at.
+#: Upper bound for the number of queues examined.
 _MAX_QUEUES = 100
 
 
@@ -206,11 +207,11 @@ class UnservedQueue:
 
 
 def read_unserved_queues(database: Database) -> list[UnservedQueue]:
-    """Executors that have not said what they serve count as serving the fleet's own queue."""
+    """Executors that have not stored their queues count as serving the fleet's own queue."""
     with database.autocommit() as connection:
         told = connection.scalars(select(executors.c.queues).where(executors.c.expires_at > now())).all()
         served = {queue for queues in told for queue in queues or (DEFAULT_QUEUE,)}
-        # Rows that wait to start have a time to be looked at: that makes it the partial index's work.
+        # Rows that wait to start have a `ring_at`, so the partial index can serve the condition.
         ready = steps.c.ring_at.is_not(None) & (steps.c.status != statuses.RUNNING)
         waiting = select(steps.c.queue, func.min(steps.c.run_id + " step " + steps.c.path).label("example"))
         found = connection.execute(waiting.where(ready).group_by(steps.c.queue).limit(_MAX_QUEUES)).all()

@@ -69,7 +69,7 @@ from rival_workers.store.sweep_records import (
 
 class Store(Protocol):
     database: Database
-    #: Publishes the messages of steps that a commit has given slots of a limit to.
+    #: Publishes the messages of granted tickets.
     on_grants: Callable[[Sequence[Grant]], None] | None
 
     # -- definitions
@@ -91,7 +91,7 @@ class Store(Protocol):
     def can_group(self, commit: Commit) -> bool: ...
     def may_wait(self, commit: Commit) -> bool: ...
     def commit_group(self, commits: Sequence[Commit]) -> list[Any]: ...
-    # `of`: only if the run's row names this workflow and version. None: the caller has read them from the row.
+    # `of`: apply only if the run's row has this workflow and version. None: the caller has read them from the row.
     def begin_run(
         self,
         run_id: str,
@@ -152,7 +152,7 @@ class Store(Protocol):
     def apply_policy(self, claim: Claim, timeout: float | None, policy: str | None) -> bool: ...
 
     # -- rules
-    #: The version of the fleet's rules, as `due` has seen it last.
+    #: The version of the fleet's rules that `due` read last.
     rules_version: int
 
     def read_rulebook(self) -> Rulebook: ...

@@ -1,4 +1,4 @@
-"""What an operator asks of a run, and the outcome."""
+"""The order of an operator, and its outcome."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from rival_workers.store.claim_records import FinishResult
 
 @dataclass(frozen=True)
 class Order:
-    """What an operator asks for, and what the history records of it."""
+    """What an operator asks for, as recorded in the history."""
 
     verb: str
     by: str
     step: str | None = None
     reason: str | None = None
     dry_run: bool = False
-    #: The children that must be retried with the run have been.
+    #: True if the children that must be retried with the run have been retried.
     children_retried: bool = False
-    #: Seconds before the steps start that the order opens.
+    #: Seconds before the steps that the order opens may start.
     delay: float = 0.0
-    #: Only if this is still the newest entry of the run's history.
+    #: Apply only if this is still the newest entry of the run's history.
     if_entry: int | None = None
 
 
@@ -36,10 +36,10 @@ class Operated:
     cut: RewindPlan = field(default_factory=RewindPlan)
     #: The token of a run that must be begun.
     begin: int | None = None
-    #: The runs that the steps of the cut had started.
+    #: The runs that the rewound steps had started.
     children: tuple[str, ...] = ()
-    #: Runs that the run has spawned, and that must be retried before it. If there are any, nothing was changed unless
-    #: the order says that they have been.
+    #: Spawned runs that must be retried before this one. If there are any, nothing was changed, unless the order says
+    #: that they have been retried.
     retried_children: tuple[str, ...] = ()
-    #: That of the run.
+    #: The route of the run.
     route: Route = USUAL_ROUTE

@@ -137,7 +137,7 @@ ORDER BY e.place
 
 
 def append_to_log(connection: Connection, run_id: str, entries: Sequence[LogEntry]) -> None:
-    """Nothing when the run is gone: retention would never find entries that come after it."""
+    """Store nothing if the run was deleted: retention would never find entries written after it."""
     if connection.dialect.name == "postgresql":
         connection.execute(_APPEND, {"run_id": run_id, **_columns(entries)})
     elif connection.execute(select(runs.c.id).where(runs.c.id == run_id)).first() is not None:
@@ -145,7 +145,8 @@ def append_to_log(connection: Connection, run_id: str, entries: Sequence[LogEntr
 
 
 def _without_stored(connection: Connection, run_id: str, entries: Sequence[LogEntry]) -> list[LogEntry]:
-    """Those that did not land when the answer to their append was lost. An attempt's entries differ in their times."""
+    """The entries that were not stored when the answer to an append was lost. Entries of one attempt have distinct
+    times."""
     first = min(entry.at for entry in entries)
     found = connection.execute(
         select(logs.c.path, logs.c.attempt, logs.c.at).where(logs.c.run_id == run_id, logs.c.at >= first)

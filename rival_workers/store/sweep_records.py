@@ -1,4 +1,4 @@
-"""Rows as those read them that do not run them: the keeper, an executor that compares, a revoke."""
+"""Rows as read by code that does not run them: the keeper, an executor that compares, a revoke."""
 
 from __future__ import annotations
 
@@ -37,20 +37,19 @@ class Due:
     workflow: str
     version: str
     kind: str
-    #: Seconds until the step or the run may start.
     due_in: float
-    #: Of a run: its deadline has passed.
+    #: The deadline of the run has passed.
     expired: bool = False
     route: Route = USUAL_ROUTE
-    #: Seconds until its first attempt must have begun, and until the step must have ended.
+    #: Seconds until the queue timeout, and until the deadline of the step.
     start_in: float | None = None
     left: float | None = None
-    #: It has just risen to this level of priority.
+    #: True if the row has just risen to this level of priority.
     rising: bool = False
 
     @property
     def must_be_published(self) -> bool:
-        """No message of it is in the list of its route."""
+        """True if the queue of its route has no message of it."""
         return self.rings == NEVER_PUBLISHED or self.rising
 
     @property
@@ -60,7 +59,7 @@ class Due:
 
 @dataclass(frozen=True)
 class DueEvent:
-    """An event that no worker has delivered yet. `rings`: as of any row that is due."""
+    """An event that no worker has delivered yet. `rings`: as in Due."""
 
     id: str
     topic: str
@@ -90,7 +89,8 @@ class RunningAttempt:
 
 @dataclass(frozen=True)
 class NamedAttempt:
-    """An unfinished step that a task id names. `attempts`: how many have begun; `executor`: of the last one."""
+    """An unfinished step that a task id refers to. `attempts`: how many have begun; `executor`: that of the
+    last one."""
 
     claim: Claim
     status: str
@@ -103,7 +103,7 @@ class NamedAttempt:
     route: Route = USUAL_ROUTE
 
     def running(self, claim: Claim) -> RunningAttempt:
-        """Under the token of its claim."""
+        """The attempt under the token of its claim."""
         number = self.attempts + (self.status != statuses.RUNNING)
         named = (self.workflow, self.version, self.kind)
         return RunningAttempt(claim, number, self.lost, self.executor or "", *named, self.route)
@@ -118,7 +118,7 @@ class ExecutorRow:
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """How many due rows the keeper takes at once, and when they are due again."""
+    """How many due rows the keeper takes at once, and when they become due again."""
 
     limit: int
     #: Seconds until a row is due again after its first message; doubled with each further one, up to the maximum.

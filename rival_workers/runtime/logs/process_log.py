@@ -13,7 +13,8 @@ CONSOLE = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
 
 
 class JsonLines(logging.Formatter):
-    """Entries of steps keep their parts: run, workflow, step, attempt and fields."""
+    """Formats records as JSON. Entries of steps keep their fields: run, workflow, step, attempt and the user's
+    fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -28,7 +29,7 @@ class JsonLines(logging.Formatter):
 
 
 def write_json_line(logger: str, message: str) -> None:
-    """From a signal handler: without the lock of a handler, which the interrupted code may hold."""
+    """Write a line from a signal handler, without the lock of a log handler, which the interrupted code may hold."""
     record = logging.LogRecord(logger, logging.INFO, "", 0, message, None, None)
     os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"{JsonLines().format(record)}\n".encode())
 
@@ -37,6 +38,6 @@ def start_logging(level: str, form: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(CONSOLE))
     logging.basicConfig(level=level.upper(), handlers=[handler])
-    # A warning of Python would be lines of text between the objects.
+    # A Python warning would be a line of text between the JSON objects.
     logging.captureWarnings(form == "json")
     logging.getLogger("alembic").setLevel(logging.WARNING)

@@ -32,13 +32,13 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 Append = Callable[[str, Sequence[LogEntry], bool], None]
 
 
-#: Of the step of a flow that runs in this context.
+#: The level for the flow's step that runs in this context.
 _lowest: ContextVar[str | None] = ContextVar("rival_log_level", default=None)
 
 
 @contextmanager
 def lowest_level(level: str) -> Iterator[None]:
-    """What the block logs is written from this level on: a flow's step has the log of its flow."""
+    """Set the lowest level that the block logs: a flow's step writes to the log of its flow."""
     before = _lowest.set(level)
     try:
         yield
@@ -194,7 +194,7 @@ def _bounded(fields: dict[str, Any]) -> dict[str, Any]:
         key, plain, size = _storable(name, str)[:_MAX_NAME], *_field(value)
         room -= len(key) + size
         if room < 0:
-            return kept | {"…": f"{len(fields) - len(kept)} more fields were too much"}
+            return kept | {"…": f"{len(fields) - len(kept)} more fields left out"}
         kept[key] = plain
     return kept
 

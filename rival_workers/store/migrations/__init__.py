@@ -1,5 +1,5 @@
-"""Brings a database's schema up to what this code needs. Additive within a major version, so that a fleet of two
-adjacent versions runs on one schema; guarded by a lock, so that a whole fleet may call it at once.
+"""Upgrades the schema of a database to the version that this code needs. Migrations are additive within a major
+version, so that two adjacent versions can run on one schema. A lock allows a whole fleet to call `upgrade` at once.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 VERSION_TABLE = "rival_schema_version"
-#: An arbitrary number that only Rival's migrations use.
+#: Advisory lock of the migrations; an arbitrary number.
 _LOCK = 7_263_548_190
 _HERE = Path(__file__).parent
 
 
 def upgrade(database: Database) -> str:
-    """Run what is missing, in one transaction, one caller at a time; the version it is at now."""
+    """Run the missing migrations in one transaction, one caller at a time. Returns the version of the schema."""
     with database.transaction() as connection:
         if database.is_postgres:
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
@@ -31,13 +31,14 @@ def upgrade(database: Database) -> str:
 
 
 def version(database: Database) -> str | None:
-    """None: Rival has never been installed in this database."""
+    """The version of the schema; None: Rival has never been installed in this database."""
     with database.transaction() as connection:
         return _version(connection)
 
 
 def head() -> str:
-    """The newest revision. It is read from the files' names (0005_schedules.py), since every worker asks."""
+    """The newest revision, from the file names (0005_schedules.py): every worker asks, and importing Alembic is
+    slow."""
     return max(path.name.partition("_")[0] for path in (_HERE / "versions").glob("[0-9]*_*.py"))
 
 
@@ -49,7 +50,7 @@ def _version(connection: Connection) -> str | None:
 
 
 def _run_migrations(connection: Connection) -> None:
-    # A fifth of a worker's start, and only who migrates needs it.
+    # Imported here: Alembic takes a fifth of a worker's start time, and only a migration needs it.
     from alembic import command
 
     command.upgrade(alembic_config(connection), "head")

@@ -1,4 +1,4 @@
-"""Alembic's entry: migrates on the connection that `upgrade` gives, within its transaction."""
+"""Alembic's entry point: migrates on the connection that `upgrade` passes, within its transaction."""
 
 from alembic import context
 

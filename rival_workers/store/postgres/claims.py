@@ -26,7 +26,7 @@ class ClaimCall:
     executor: str
     of: WorkflowVersion | None
     within: float | None
-    #: The queues of the worker, as an array of Postgres.
+    #: The queues of the worker, as a Postgres array.
     queues: str
     policy: str | None
 
@@ -56,7 +56,7 @@ def _claimed(call: ClaimCall, row: Row) -> Claimed:
 
 
 def claimed_of(run_id: str, path: str, row: Row) -> Claimed:
-    """Of the columns that a claim returns."""
+    """`row`: the columns that a claim statement returns."""
     token, timeout_token, attempt, lost = (int(text or 0) for text in row[:4])
     tokens = (token, timeout_token, attempt, lost)
     left = None if row[12] is None else float(row[12])
@@ -89,7 +89,7 @@ CLAIM_STEP: FastPath[ClaimCall, Claimed] = FastPath(
     shortcuts="claim_step",
     statement=STATEMENTS["rival_claim_step"],
     applies=lambda call: call.within is None,
-    because="No row means stale, too early, or a timer, with which the whole run may have waited.",
+    because="No row means stale, too early, or a timer, with which the whole run may be suspended.",
     values=_claim,
     result=_claimed,
 )
@@ -97,7 +97,7 @@ CLAIM_TIMER: FastPath[ClaimCall, Claimed] = FastPath(
     shortcuts="claim_step",
     statement=TIMERS["rival_claim_step_of_timer"],
     applies=lambda call: call.within is None,
-    because="A timer's step is claimed as it waits, and its run goes on. No row means stale, or too early.",
+    because="A timer's step is claimed while it waits, and its run resumes. No row means stale, or too early.",
     values=_claim,
     result=_claimed,
 )

@@ -1,5 +1,5 @@
-"""Which ends of steps the fast statements can commit, what follows from them, and their columns in a group: several
-lanes of one `for_each` can end together. The statement of lanes is in `groups.sql`.
+"""Decides which ends of steps the fast statements can commit, and gives their columns in a group: several lanes of one
+`for_each` can end together. The statement for lanes is in `groups.sql`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ Columns = dict[str, GroupValue]
 
 
 def has_succeeded(claim: Claim, end: End) -> bool:
-    """A failed attempt is recorded with its error, also if its step has not failed, a handler's result is not the
-    result of the run, and others may wait for a step with an idempotency key."""
+    """False for a failed attempt, even if its step has not failed, because its error is recorded; for a handler,
+    because its result is not the result of the run; and for a step with an idempotency key, because others may wait for
+    it."""
     if claim.guard != "execution_token" or end.outcome != statuses.COMPLETED or end.status == statuses.FAILED:
         return False
     return not end.keyed and not is_handler(claim.path)

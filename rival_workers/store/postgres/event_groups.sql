@@ -3,9 +3,9 @@
 -- 726356 that of runs.
 
 -- name: rival_lock_events
--- A statement of its own: the next one must see what was committed before this one had the locks. Topics are locked
--- before anything else, so a group does not wait for them: an event whose key is locked is delivered alone. The next
--- statement reads the numbers of the others. It returns no row.
+-- A separate statement: the next one must see what was committed before this one had the locks. A group does not wait
+-- for the locks of topics, which are taken first: an event whose key is locked is delivered alone. The next statement
+-- reads the numbers of the locked events. Returns no row.
 WITH asked AS MATERIALIZED (
     SELECT given.number, event.topic, event.key
     FROM unnest(:'event_ids'::text[]) WITH ORDINALITY AS given (event_id, number)
@@ -19,8 +19,8 @@ WITH asked AS MATERIALIZED (
 SELECT FROM locked WHERE set_config('rival.locked_events', numbers, true) IS NULL;
 
 -- part: oldest_waits
--- Of several events with one topic and key, the oldest, and the wait that it comes to. Nothing if a step waits for any key.
--- With BETWEEN, the key is part of the order, which only the index by key has: a plan that was made while the table was
+-- The oldest of several events with the same topic and key, and the wait that it matches. Empty if a step waits for any
+-- key. With BETWEEN, the key is part of the order, which only the index by key has: a plan made while the table was
 -- empty could use the index of all events by time.
 given AS MATERIALIZED (
     SELECT asked.topic, asked.key, min(given.number) AS number
@@ -56,8 +56,8 @@ given AS MATERIALIZED (
 
 -- name: rival_deliver_events
 -- joins: deliver_event
--- Runs that an operator has locked are left to the single path, and so are the other events of a key. A step is claimed if
--- the executor knows its workflow.
+-- Runs that an operator has locked are left to the single path, and so are the other events of a key. A step is claimed
+-- if the executor knows its workflow.
 WITH :{oldest_waits}, wait AS MATERIALIZED (
     SELECT oldest.waiting AS run_id, oldest.path, oldest.token, oldest.number, oldest.id AS event_id, r.workflow,
            r.version, r.input, r.labels, r.priority, r.policies,

@@ -38,7 +38,7 @@ def _deliver(call: DeliverCall) -> dict[str, Value]:
 
 
 def _known_workflows(claim: ClaimBy | None) -> str:
-    """As an array of Postgres."""
+    """The workflows as a Postgres array."""
     return array_of(() if claim is None else (f"{name}@{version}" for name, version in claim.workflows))
 
 
@@ -60,7 +60,7 @@ DELIVER_EVENT: FastPath[DeliverCall, Delivered] = FastPath(
     shortcuts="deliver_event",
     statement=STATEMENTS["rival_deliver_event"],
     applies=lambda call: True,
-    because="The event has a key and is for one run, and the oldest wait that fits is for this key only.",
+    because="The event has a key and is for one run, and the oldest matching wait is for this key only.",
     values=_deliver,
     result=lambda call, row: _delivered_by(row),
     lock=STATEMENTS["rival_lock_event"],
@@ -69,11 +69,11 @@ DELIVER_EVENT: FastPath[DeliverCall, Delivered] = FastPath(
 
 @dataclass(frozen=True)
 class Deliverer:
-    """The executor that delivers a group of events, and claims the steps that they wake, where it serves the queue."""
+    """The executor that delivers a group of events and claims the steps that they wake, if it serves their queue."""
 
     claim: ClaimBy | None
     grace: float
-    #: As an array of Postgres.
+    #: The queues of the executor, as a Postgres array.
     queues: str
 
     def columns(self, commits: Sequence[DeliverEvent]) -> dict[str, GroupValue]:

@@ -4,7 +4,7 @@
 -- the numbers of the locks of topics and keys (rival_workers/store/sql/locks.py), 726356 that of runs.
 
 -- name: rival_lock_event
--- A statement of its own: the next one must see what was committed while this one waited.
+-- A separate statement: the next one must see what was committed while this one waited.
 SELECT pg_advisory_xact_lock_shared(726354, hashtext(topic)),
        pg_advisory_xact_lock(726355, hashtext(topic || E'\x1f' || key))
 FROM rival_events

@@ -1,9 +1,9 @@
-"""What several flows commit at the same time: checkpoints, and continue_as, in one transaction. The statements are in
-`groups.sql` and `flow_groups.sql`.
+"""Commits of several flows in one transaction: checkpoints and continue_as. The statements are in `groups.sql` and
+`flow_groups.sql`.
 
-Calls of several threads are made together: what comes while a call is being made waits for its end, and is made next,
-as one. A call that comes alone is made at once, in its own thread. One of the waiting threads makes the calls of all.
-No thread only waits, and no call waits for more to come.
+Calls of several threads are batched: calls that arrive while a batch is being executed form the next batch. A single
+call is executed at once, in its own thread. One of the waiting threads executes each batch; there is no background
+thread, and no call waits for more calls to arrive.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOCK_RUNS, CONTINUE_FLOWS = _STATEMENTS["rival_lock_runs"], _STATEMENTS["rival_c
 Call = TypeVar("Call")
 Answer = TypeVar("Answer")
 
-#: The most calls that are made together.
+#: Maximum number of calls in a batch.
 MOST = 64
 
 
@@ -43,14 +43,14 @@ class _Entry(Generic[Call, Answer]):
         self.call = call
         self.answer: Answer | None = None
         self.error: BaseException | None = None
-        #: Its thread makes the calls of those that wait now.
+        #: True if the thread of this entry executes the next batch.
         self.leads = False
         self.woken = threading.Event()
 
 
 class JoinedCalls(Generic[Call, Answer]):
     def __init__(self, make: Callable[[Sequence[Call]], Sequence[Answer]]) -> None:
-        """`make` answers each call, in their order. What it raises, each of their threads raises."""
+        """`make` answers the calls in their order. An exception that it raises is raised in each of their threads."""
         self._make = make
         self._lock = threading.Lock()
         self._is_busy = False
@@ -87,7 +87,7 @@ class JoinedCalls(Generic[Call, Answer]):
                 one.woken.set()
 
     def _hand_on(self) -> None:
-        """The first of those that have come meanwhile makes the next calls."""
+        """Let the first call that arrived in the meantime execute the next batch."""
         with self._lock:
             after = self._waiting.popleft() if self._waiting else None
             self._is_busy = after is not None
@@ -104,7 +104,7 @@ class RecordCall:
 
     @property
     def can_join(self) -> bool:
-        """A new checkpoint that has ended, as most have."""
+        """True for a new checkpoint that has ended, as most have."""
         return self.write.ref.found is None and self.write.delay is None
 
 
@@ -132,12 +132,12 @@ class ContinueCall:
     state: Json | None
     grace: float
     claim_by: FlowClaim | None
-    #: The queues of the worker, as an array of Postgres.
+    #: The queues of the worker, as a Postgres array.
     queues: str
 
     @property
     def can_join(self) -> bool:
-        """It goes on here, as most do."""
+        """True if this executor continues the flow, as is usual."""
         return self.claim_by is not None
 
 
@@ -145,7 +145,8 @@ FlowCall = RecordCall | ContinueCall
 
 
 def commit_flows(groups: PreparedPool, calls: Sequence[FlowCall]) -> list[Any]:
-    """Only calls that can join, of one executor. ALONE: its row does not fit, or nothing was committed."""
+    """`calls` can join and have one executor. Returns ALONE for a call whose row does not match, or if nothing was
+    committed."""
     # Rows are locked in this order.
     order = sorted(range(len(calls)), key=lambda number: calls[number].claim.where)
     continued = [number for number in order if isinstance(calls[number], ContinueCall)]
@@ -164,7 +165,7 @@ def commit_flows(groups: PreparedPool, calls: Sequence[FlowCall]) -> list[Any]:
     return answers
 
 
-#: A statement, the numbers of its calls, and its values.
+#: A statement, the indexes of its calls, and its values.
 Part = tuple[Statement, list[int], dict[str, GroupValue]]
 
 

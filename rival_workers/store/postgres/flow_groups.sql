@@ -2,9 +2,8 @@
 -- locks of runs.
 
 -- name: rival_lock_runs
--- The exclusive locks of runs, in a statement of its own: the next one must see what was committed before this one had
--- them. A group does not wait for them. The next statement reads the numbers of those that are locked; this one returns
--- no row.
+-- Takes the exclusive locks of runs in a separate statement: the next one must see what was committed before this one
+-- had them. A group does not wait for locks. The next statement reads the numbers of the locked runs. Returns no row.
 SELECT FROM (
     SELECT coalesce(array_agg(number), '{}')::text AS numbers
     FROM unnest(:'run_ids'::text[]) WITH ORDINALITY AS given (run_id, number)
@@ -20,7 +19,7 @@ WHERE set_config('rival.locked_runs', numbers, true) IS NULL;
 
 -- name: rival_continue_flows
 -- joins: continue_flow
--- As rival_continue_flow_and_claim in flows.sql, which says what is deleted and what is kept.
+-- Like rival_continue_flow_and_claim in flows.sql, which says what is deleted and what is kept.
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(:'run_ids'::text[], :'flows'::text[], :'tokens'::int[], :'inputs'::text[], :'states'::text[],
                          :'timeouts'::float8[], :'policies'::text[])

@@ -1,5 +1,6 @@
 """Fast paths of flows: a checkpoint, ends of parallel steps, a received end, and continue_as in one round trip each.
-The statements are in `flows.sql`."""
+The statements are in `flows.sql`.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def _record(call: RecordCall) -> dict[str, Value]:
 
 
 def _end_steps(call: CommitCall) -> dict[str, Value]:
-    """The first entry of the commit has the new state of the flow."""
+    """The first history entry of the commit contains the new state of the flow."""
     states = (call.commit.state, *(None for _ in call.numbered[1:]))
     rows = (
         {**checkpoint_row(one, state), "flow_state": state} for one, state in zip(call.numbered, states, strict=True)
@@ -200,7 +201,7 @@ class PostgresFlows(FastPaths, FlowsSql, FlowCommitsSql):
         return JoinedCalls(self._commit_together)
 
     def _commit_joined(self, call: FlowCall) -> Any:
-        """PORTABLE: it was not committed, and the portable path decides."""
+        """PORTABLE: nothing was committed, and the portable path decides."""
         done = self._joined.call(call) if call.can_join else ALONE
         return self._commit_together([call])[0] if done is ALONE else done
 

@@ -155,7 +155,7 @@ WITH leaf AS (
 SELECT path, kind, status, opened, attempts, result, error, extract(epoch FROM completed_at) FROM received;
 
 -- name: rival_lock_run
--- A statement of its own: the next one must see what was committed while this one waited.
+-- A separate statement: the next one must see what was committed while this one waited.
 SELECT pg_advisory_xact_lock(hashtextextended(:'run_id'::text, 726356));
 
 -- part: below_flow
@@ -166,8 +166,8 @@ SELECT pg_advisory_xact_lock(hashtextextended(:'run_id'::text, 726356));
 
 -- part: without_past
 -- Deletes what the flow did so far. Kept: rows of other steps, history entries about the whole run, and deliveries of
--- broadcast events (each run gets those once). Ended children are detached: a run that continues for ever must not
--- keep them all.
+-- broadcast events (each run gets those once). Ended children are detached: a run that continues forever must not keep
+-- all of them.
 checkpoints AS (
     DELETE FROM rival_steps WHERE run_id = :'run_id' AND EXISTS (SELECT FROM step)
       AND ((path >= :'flow'::text || '/' AND path < :'flow'::text || '0')
@@ -200,7 +200,7 @@ CASE WHEN state IS NULL THEN json_build_object('kind', kind, 'item', :'input'::j
 
 -- name: rival_continue_flow
 -- shortcuts: continue_flow
--- A flow starts over, and is left to a message.
+-- A flow starts over; a message starts its next attempt.
 WITH step AS (
     UPDATE rival_steps
     SET status = 'pending', execution_token = execution_token + 1, timeout_token = timeout_token + 1,
@@ -218,7 +218,7 @@ SELECT execution_token, NULL FROM step;
 
 -- name: rival_continue_flow_and_claim
 -- shortcuts: continue_flow
--- A flow starts over, and its executor goes on with it: the row stays running, under the token of the next attempt.
+-- A flow starts over, and its executor continues it: the row stays running, under the token of the next attempt.
 WITH step AS (
     UPDATE rival_steps step
     SET execution_token = execution_token + 1, timeout_token = timeout_token + 1, attempts = 1, lost = 0,

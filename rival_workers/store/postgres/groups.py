@@ -1,5 +1,5 @@
-"""Fast path of many commits: those of several runs, and of several lanes of a run, in one round trip and one commit.
-The statements are in `groups.sql`.
+"""Fast path of group commits: the commits of several runs, and of several lanes of a run, in one round trip and one
+transaction. The statements are in `groups.sql`.
 """
 
 from __future__ import annotations
@@ -67,15 +67,16 @@ class PostgresGroups(PostgresSteps, SweepsSql):
         return can_begin and self._contention.allows(commit)
 
     def _will_queue(self, commit: Commit) -> bool:
-        """The gate of its first step is probably full, as it was for the last one, and it can wait there."""
+        """True if the gate of its first step is probably full, as it was for the last start, and the step can wait
+        there."""
         if not isinstance(commit, BeginRun) or not limited_groups.can_queue(commit):
             return False
         return limited_groups.gate_of_first(commit) in self._full_limits
 
     def commit_group(self, commits: Sequence[Commit]) -> list[Any]:
-        """Only commits that `can_group` has accepted."""
+        """`commits`: only commits that `can_group` has accepted."""
         executor = commits[0].claim_for
-        # Of two commits of one step, the second is made alone: it is stale.
+        # Of two commits of one step, the second is committed alone, where it is found to be stale.
         own = {_place_of(commit): number for number, commit in enumerate(commits) if commit.claim_for == executor}
         queued = {number for number in own.values() if self._will_queue(commits[number])}
         answers: list[Any] = [ALONE] * len(commits)
@@ -83,7 +84,7 @@ class PostgresGroups(PostgresSteps, SweepsSql):
         try:
             results = self._groups.fetch_groups([part.call(commits, executor) for part in parts])
         except (DatabaseBusy, DatabaseRefused):
-            # A row is locked, or has a value that cannot be stored. Nothing was committed, and each finds out alone.
+            # A row is locked, or a value cannot be stored. Nothing was committed; each commit is repeated alone.
             return answers
         freed: dict[int, int] = {}
         for part, rows in zip(parts, results, strict=True):
@@ -108,7 +109,7 @@ class PostgresGroups(PostgresSteps, SweepsSql):
         others = [number for number in own if number not in events]
         fair = [number for number in others if number in queued and limited_groups.is_fair(commits[number])]
         parts = [
-            Part(fair, LOCK_FAIR_GROUPS, _with_gates(self._contention, _begin_columns), _waits),  # it returns no row
+            Part(fair, LOCK_FAIR_GROUPS, _with_gates(self._contention, _begin_columns), _waits),  # returns no row
             *self._deliveries(commits, events),
             *_parts(commits, others, self._contention, queued),
         ]
@@ -119,12 +120,13 @@ class PostgresGroups(PostgresSteps, SweepsSql):
             claim = commits[events[0]].claim
             same = [number for number in events if commits[number].claim == claim]
             deliverer = Deliverer(claim, self.ring_grace, self._queues)
-            yield Part(same, LOCK_EVENTS, deliverer.columns, Deliverer.delivered)  # it returns no row
+            yield Part(same, LOCK_EVENTS, deliverer.columns, Deliverer.delivered)  # returns no row
             yield Part(same, DELIVER_EVENTS, deliverer.columns, Deliverer.delivered)
             yield Part(same, DELIVER_TO_FLOWS, deliverer.columns, Deliverer.flow_delivered)
 
     def _look_again(self, freed: dict[int, int], answers: list[Any]) -> None:
-        """As after a single finish. `freed`: the gates that were full, and the commits that have freed a slot."""
+        """Grant waiting tickets, as after a single finish. `freed`: the gates that were full, and the commits that
+        freed a slot."""
         grants = self.look_again(list(freed))
         if grants:
             number = next(iter(freed.values()))
@@ -136,14 +138,14 @@ class PostgresGroups(PostgresSteps, SweepsSql):
 
 @dataclass(frozen=True)
 class Part:
-    """The commits of a group, by their numbers, that one statement makes."""
+    """The commits of a group, by their indexes, that one statement executes."""
 
     numbers: list[int]
     statement: Statement
     columns: Callable[[Sequence[Any]], Columns]
-    #: The first column of a row is the place of its commit.
+    #: Converts a row to an answer. The first column of the row is the index of its commit.
     answer: Callable[[Any, Row], Any]
-    #: The third column is a gate that was full, and has room now.
+    #: True if the third column is a gate that was full and has room now.
     frees: bool = False
 
     def call(self, commits: Sequence[Commit], executor: str | None) -> tuple[Statement, Columns]:
@@ -183,7 +185,7 @@ def _parts(
 
 
 def _place_of(commit: Commit) -> tuple[str, str]:
-    """Rows are locked in this order; those of events in the order of the runs that they wake."""
+    """The sort key: rows are locked in this order; those of events in the order of the runs that they wake."""
     if isinstance(commit, DeliverEvent):
         return ("", commit.event_id)
     return (commit.run_id, "") if isinstance(commit, BeginRun) else commit.claim.where
@@ -210,7 +212,7 @@ def _with_gates(contention: Contention, columns: Callable[[Any], Columns]) -> Ca
 
 
 def _next_columns(commits: Sequence[StepCommit]) -> Columns:
-    """Of the step that each goes on with; nothing if its run ends."""
+    """The columns of the step that follows each commit; null if its run ends."""
     paths, kinds, timeouts, policies = zip(*(commit.advance.next_values for commit in commits), strict=True)
     return {"next_paths": paths, "next_kinds": kinds, "timeouts": timeouts, "policies": policies}
 

@@ -1,22 +1,25 @@
--- Groups: what steps.sql does for one run, for many runs in one statement. Two of them in one round trip are one commit.
+-- Groups: what steps.sql does for one run, for many runs in one statement. Two statements in one round trip are one
+-- commit.
 --
--- Each row has the guard of the single statement. A row that does not fit is not among the results, and its caller takes
--- the single path, which says why. Rows are given in the order of their runs, and nested loops lock them in that order,
--- so two groups cannot deadlock. A run that an operator has locked is left out: the others must not wait for it.
+-- Each row has the guard of the single statement. A row that does not match is not among the results, and its caller
+-- takes the single path, which finds out why. Rows are given in the order of their runs, and nested loops lock them in
+-- that order, so two groups cannot deadlock. A run that an operator has locked is left out, so that the others do not
+-- wait for it.
 --
--- (status = '…') IS TRUE keeps the planner from the partial indexes of unfinished rows, which would read all of them.
--- The id of a run comes from a row, even where all rows have the same: next to a parameter, a plan that was made while
--- the tables were empty compares the paths of all steps of the run.
+-- (status = '…') IS TRUE keeps the planner from using the partial indexes of unfinished rows, which would read all of
+-- them. The id of a run comes from a row, even where all rows have the same id: with a parameter, a plan made while the
+-- tables were empty compares the paths of all steps of the run.
 
 -- name: rival_group_settings
--- Of the connections that groups use. The plan must not depend on how many rows the tables had when it was made: by index
--- and nested loop it is right for any.
+-- Settings of the connections that groups use. The plan must not depend on the size of the tables when it was made:
+-- index scans and nested loops are right for any size.
 SELECT set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_hashjoin', 'off', false),
        set_config('enable_mergejoin', 'off', false), set_config('enable_seqscan', 'off', false),
        set_config('jit', 'off', false);
 
 -- part: without_waiting
--- A group does not wait for a row that another transaction has locked: its commits are made alone then.
+-- A group does not wait for a row that another transaction has locked: after the timeout its commits are executed
+-- alone.
 set_config('lock_timeout', '100ms', true) IS NOT NULL
 
 -- name: rival_begin_runs
@@ -66,8 +69,8 @@ FROM run;
 
 -- name: rival_finish_steps
 -- joins: finish_step
--- A step with a next path goes on with it; one without ends its run. A large result is written once: the history names
--- the row that has it (`result_details` in rival_client/sql/history.py).
+-- A step with a next path is followed by it; a step without one ends its run. A large result is written once: the
+-- history refers to the row that has it (`result_details` in rival_client/sql/history.py).
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(:'run_ids'::text[], :'paths'::text[], :'tokens'::int[], :'statuses'::text[],
                          :'results'::text[], :'states'::text[], :'outcomes'::text[], :'next_paths'::text[],
@@ -131,9 +134,9 @@ SELECT number, NULL FROM ended;
 
 -- name: rival_finish_lanes
 -- joins: finish_step
--- Several lanes of one for_each end, and take the next items: the row of the composite, which all lanes count down, is
--- locked and written once for all of them. It is locked after the steps: from the leaf up. If it would end with them,
--- each takes the single path, which ends it.
+-- Several lanes of one for_each end and take the next items. The row of the composite, which all lanes count down, is
+-- locked and written once for all of them, after the steps: from the leaf up. If the composite would end, each commit
+-- takes the single path, which ends it.
 WITH given AS MATERIALIZED (
     SELECT :'run_id'::text AS run_id, given.*
     FROM unnest(:'paths'::text[], :'tokens'::int[], :'statuses'::text[], :'results'::text[], :'states'::text[],
@@ -196,7 +199,7 @@ SELECT number, CASE WHEN goes_on THEN item_number END, run_token - 1 FROM lane;
 
 -- name: rival_record_checkpoints
 -- joins: record_checkpoint
--- New checkpoints of several flows. One that is there already is left to the single path, which reads it.
+-- New checkpoints of several flows. An existing checkpoint is left to the single path, which reads it.
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(:'run_ids'::text[], :'flows'::text[], :'tokens'::int[], :'paths'::text[], :'kinds'::text[],
                          :'numbers'::int[], :'begun_afters'::int[], :'end_orders'::int[], :'statuses'::text[],

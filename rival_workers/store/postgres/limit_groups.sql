@@ -1,22 +1,23 @@
--- Groups of steps that have a limit: what limits.sql does for one run, for many runs in one statement. As in groups.sql, a
--- row that does not fit is not among the results, and its caller takes the single path.
+-- Groups of steps that have a limit: what limits.sql does for one run, for many runs in one statement. As in
+-- groups.sql, a row that does not match is not among the results, and its caller takes the single path.
 --
--- A run that begins where its first step has to wait (rival_begin_queued_runs) fits if that gate is full: it shares the
--- row of the gate, as it does alone. Its first step waits behind what waits already.
+-- A run whose first step has to wait (rival_begin_queued_runs) matches if that gate is full: it locks the row of the
+-- gate in share mode, as the single statement does. Its first step waits behind the tickets that already wait.
 --
--- Any other row fits if nothing waits at the gate that it leaves, and if the gate of the step that follows has room: the slot is
--- carried over where both are the same, and then no gate is touched. Slots that others wait for are left to the single
--- path, which hands them on. So are attempts after the first, which leave a row of their own.
+-- Any other row matches if no ticket waits at the gate that it leaves, and if the gate of the next step has room. If
+-- both gates are the same, the slot is carried over, and no gate is touched. Slots that tickets wait for are left to
+-- the single path, which passes them on. So are attempts after the first, which leave a row of their own.
 --
 -- Locks: steps, runs, then gates with SKIP LOCKED only, since another statement of the group may have locked gates
--- already. Two starts at one gate are counted one after the other; a slot that the group frees is not given to them.
+-- already. Two starts at one gate are counted one after the other; they do not get a slot that the group frees.
 
 -- part: without_waiting
--- A group does not wait for a row that another transaction has locked: its commits are made alone then.
+-- A group does not wait for a row that another transaction has locked: after the timeout its commits are executed
+-- alone.
 set_config('lock_timeout', '100ms', true) IS NOT NULL
 
 -- part: key
--- As in limits.sql. Null: the portable path makes it.
+-- As in limits.sql. Null: the portable path computes the key.
 CASE WHEN given.key_source IS NULL THEN ''
      WHEN given.key_source = 'run' THEN run.id
      ELSE (
@@ -85,8 +86,8 @@ held AS MATERIALIZED (
 )
 
 -- part: left_gates
--- The gates of slots that are left, and the keys among them at which something waits. Each key once: all its shards are
--- looked at.
+-- The gates of slots that are left, and the keys among them at which tickets wait. Each key once: all its shards are
+-- examined.
 left_gate AS MATERIALIZED (
     SELECT gate.id, gate.name, gate.key, gate.used <= gate.max AS flows
     FROM rival_gates gate WHERE gate.id = ANY(ARRAY(SELECT slot FROM held))
@@ -163,7 +164,7 @@ FROM run;
 
 -- name: rival_lock_fair_groups
 -- joins: begin_run
--- As rival_lock_fair_group, in one order for all transactions. It returns no row.
+-- Like rival_lock_fair_group, in one order for all transactions. Returns no row.
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(:'run_ids'::text[], :'limits'::text[], :'limit_suffixes'::text[], :'fair_sources'::text[],
                          :'fair_paths'::text[])
@@ -249,7 +250,7 @@ FROM run;
 
 -- name: rival_carry_limited_steps
 -- joins: finish_step
--- Each step is followed by one of the same limit, which takes its slot over: no gate is touched.
+-- Each step is followed by a step with the same limit, which takes over the slot: no gate is touched.
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(:'run_ids'::text[], :'paths'::text[], :'tokens'::int[], :'statuses'::text[],
                          :'results'::text[], :'states'::text[], :'next_paths'::text[], :'next_kinds'::text[],
@@ -284,7 +285,7 @@ SELECT number, run_token - 1 FROM fit;
 
 -- name: rival_finish_limited_steps
 -- joins: finish_step
--- The third column: a gate that was full, at which the caller looks again.
+-- The third column is a gate that was full; the caller calls look_again for it.
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(:'run_ids'::text[], :'paths'::text[], :'tokens'::int[], :'statuses'::text[],
                          :'results'::text[], :'states'::text[], :'next_paths'::text[], :'next_kinds'::text[],

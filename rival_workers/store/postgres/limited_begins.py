@@ -1,5 +1,6 @@
-"""Fast paths of the start of a run whose first step has one limit of how many run at once: the step starts, or waits
-with a ticket, in the commit that begins the run. The statements are in `limits.sql`."""
+"""Fast paths for the start of a run whose first step has one concurrency limit: the step starts, or waits with a
+ticket, in the commit that begins the run. The statements are in `limits.sql`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from rival_workers.store.postgres.limited_finishes import LIMIT_STATEMENTS, gate
 from rival_workers.store.postgres.statements import FastPath
 from rival_workers.store.postgres.steps import BeginCall, next_values
 
-#: What the gates of a first step are remembered by: the workflow, and the name of the limit, if it has one.
+#: Identifies the gates of a first step: the workflow, and the name of the limit, if it has one.
 BeginGate = tuple[str | None, str | None]
 
 
@@ -23,7 +24,7 @@ def begin_gate(limit: Limit | None, of: WorkflowVersion | None) -> BeginGate:
 
 
 def may_enter(limit: Limit) -> bool:
-    """Its gate is the only one of its key, and a ticket needs no count of the others."""
+    """True if the key has one gate and a ticket can be added without counting the others."""
     return limit.max_waiting is None and limit.on_full == "wait" and limit.shards == 1
 
 

@@ -1,7 +1,6 @@
-"""Fast paths of steps that have one limit, or one rate: claims in one round trip, and the store's operations with
-limits. The statements are in `limits.sql`.
-
-Several limits of one step, keys of items and the end of a flow take the portable path.
+"""Fast paths of steps that have one limit or one rate: claims in one round trip, and the store's operations with
+limits. The statements are in `limits.sql`. Steps with several limits, keys of items and the end of a flow take the
+portable path.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ from rival_workers.store.postgres.steps import BeginCall, FinishCall, PostgresSt
 from rival_workers.store.sql.sweeps import SweepsSql
 
 _WITH_LANES = array_of(WITH_LANES)
-#: How many runs, and limits, are remembered that had no slot.
+#: How many runs and limits without a free slot are remembered.
 _REMEMBERED = 1000
 
 
@@ -99,8 +98,8 @@ def _claimed(claim: LimitedClaim, row: Row) -> Claimed | None:
 
 @dataclass(frozen=True)
 class Paced:
-    """What a claim at a rate has done: it has started, or came too early. `grants`: it has called these; `freed`: gates
-    that had all their tickets called, and at which none was left to call."""
+    """The result of a claim at a rate limit: the step started, or came too early. `grants`: the tickets that the claim
+    granted. `freed`: gates whose tickets were all granted, so that none was left to grant."""
 
     answer: Claimed | NotYet | None
     grants: tuple[Grant, ...] = ()
@@ -117,7 +116,7 @@ CLAIM_LIMITED: FastPath[LimitedClaim, Claimed] = FastPath(
     shortcuts="claim_step",
     statement=LIMIT_STATEMENTS["rival_claim_step_limited"],
     applies=lambda claim: claim.is_limited,
-    because="Its gate has a slot and nothing waits at it, or the ticket of the step has a slot.",
+    because="Its gate has a free slot and no ticket waits, or the ticket of the step has a slot.",
     values=lambda claim: claim.values,
     result=_claimed,
 )
@@ -125,7 +124,7 @@ CLAIM_PACED: FastPath[LimitedClaim, Paced] = FastPath(
     shortcuts="claim_step",
     statement=LIMIT_STATEMENTS["rival_claim_step_paced"],
     applies=lambda claim: claim.is_paced,
-    because="It was called, or nothing was called and nothing waits, and its gate says whether it is time.",
+    because="Its ticket was granted, or there are no tickets; the gate says whether it is time.",
     values=lambda claim: claim.values,
     result=_paced,
 )
@@ -152,12 +151,12 @@ LIMITED: tuple[FastPath[Any, Any], ...] = (BEGIN_LIMITED, *_BEGINS_QUEUED, *_STA
 
 
 class PostgresLimits(PostgresClaims, PostgresSteps, SweepsSql):
-    """Stands before the fast paths of steps without limits, which it calls with all others."""
+    """Tries the fast paths of limits first, then those of steps without limits."""
 
-    #: Runs that have just begun without a slot for their first step, and its limit: the claim of the step will probably
-    #: find the gate full, too.
+    #: Runs that have just begun without a slot for their first step, with its limit: the claim of the step will
+    #: probably find the gate full as well.
     _found_full: dict[str, BeginGate]
-    #: Limits at which the last start had to wait: the next one will probably have to wait, too.
+    #: Limits at which the last start had to wait: the next one will probably have to wait as well.
     _full_limits: set[BeginGate]
 
     def _begin_limited(self, begin: LimitedBegin) -> BeginResult | Portable | None:

@@ -1,5 +1,6 @@
-"""Fast paths of the end of a step that has a limit, or is followed by one: its slot goes to the next ticket, to the
-step that follows, or back to its gate. The statements are in `limits.sql`."""
+"""Fast paths for the end of a step that has a limit, or is followed by a step that has one: the slot goes to the next
+ticket, to the step that follows, or back to its gate. The statements are in `limits.sql`.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +39,16 @@ def the_gate(limits: Sequence[Limit]) -> Limit | None:
 
 @lru_cache(maxsize=1000)
 def _place(place: str | None) -> tuple[str | None, str] | None:
-    """Where the statements read it: its source, and its fields as an array. None: they cannot."""
+    """The source of a key and its fields as a Postgres array. None: the statements cannot read it."""
     source, *fields = (place or "").split(".")
-    # A negative number would count from the end of a list.
+    # Postgres counts a negative index from the end of a list.
     if source == "item" or any(field.startswith("-") for field in fields):
         return None
     return source or None, array_of(fields)
 
 
 def the_limit(limits: Sequence[Limit]) -> Limit | None:
-    """The same, of how many run at once: the statements can take a slot of it."""
+    """Like `the_gate`, for a concurrency limit: the statements can take a slot of it."""
     found = the_gate(limits)
     return None if found is None or found.is_rate else found
 
@@ -56,7 +57,7 @@ def gate_values(limit: Limit | None, run_id: str, path: str) -> dict[str, Value]
     if limit is None:
         return {**_NO_GATE}
     key, fair = _place(limit.key), _place(limit.fair)
-    assert key, "found by the_gate"
+    assert key, "the_gate returns only limits with a readable key"
     assert fair
     return {
         "limit": limit.name,
@@ -73,7 +74,7 @@ def gate_values(limit: Limit | None, run_id: str, path: str) -> dict[str, Value]
 
 
 def is_limited(path: str, advance: Advance) -> bool:
-    """The step that ends, or the one that follows, has limits."""
+    """True if the step that ends, or the step that follows, has limits."""
     if advance.config_of(path).limits:
         return True
     opening = advance.next_leaf or (advance.lane[2] if advance.lane else None)
@@ -83,7 +84,7 @@ def is_limited(path: str, advance: Advance) -> bool:
 @dataclass(frozen=True)
 class LimitedFinish:
     call: FinishCall
-    #: The queues of the worker, as an array of Postgres.
+    #: The queues of the worker, as a Postgres array.
     queues: str = "{}"
 
     @cached_property
@@ -97,7 +98,7 @@ class LimitedFinish:
 
     @property
     def claimer(self) -> str | None:
-        """The executor that goes on with the next step, if the statement can take its slot."""
+        """The executor that continues with the next step, if the statement can take its slot."""
         opening = self.opening
         if opening is None or not self.call.advance.goes_on(opening):
             return None
@@ -109,7 +110,7 @@ class LimitedFinish:
 
     @property
     def can_take(self) -> bool:
-        """The statement can claim the step that gets the slot."""
+        """True if the statement can claim the step that gets the slot."""
         successor = self.call.successor
         return successor is not None and the_limit([successor.limit]) is not None
 
@@ -122,7 +123,7 @@ def _finish(finish: LimitedFinish) -> dict[str, Value]:
     ended = {**ended_values(call), "executor": finish.claimer}
     if opening is None:
         return ended
-    # Any shard of the gate will do: the item that follows is only known to the statement.
+    # Any shard of the gate will do: only the statement knows the next item.
     path = opening.path if call.lane is None else call.claim.path
     its_gate = gate_values(finish.limit, call.claim.run_id, opening.path) | {"shard": _shard(finish, path)}
     return {**ended, **next_values(call.advance, opening, finish.claimer), **its_gate}
@@ -149,7 +150,7 @@ def _finish_and_take(finish: LimitedFinish) -> dict[str, Value]:
 
 @dataclass(frozen=True)
 class Left:
-    """What a finish has done, and the gates at which it has freed a slot."""
+    """The result of a finish, and the gates at which it freed a slot."""
 
     finished: FinishResult
     freed: tuple[int, ...] = ()
@@ -167,7 +168,7 @@ def _taken(finish: LimitedFinish, row: Row) -> Left:
 
 
 def grants_of(granted: str | None) -> tuple[Grant, ...]:
-    """Of tickets as the statements return them."""
+    """`granted`: tickets as JSON, as the statements return them."""
     return tuple(_grant(*one) for one in json.loads(granted or "[]"))
 
 
@@ -217,7 +218,7 @@ FINISH_LIMITED: tuple[FastPath[LimitedFinish, Left], ...] = (
         shortcuts="finish_step",
         statement=LIMIT_STATEMENTS["rival_finish_step_limited_and_take"],
         applies=lambda finish: finish.completes and finish.can_take,
-        because="The same; what gets the slot is claimed by this executor, or granted and left to a claim.",
+        because="The same; the step that gets the slot is claimed by this executor, or its ticket is granted.",
         values=_finish_and_take,
         result=_taken,
     ),
@@ -237,7 +238,7 @@ LOOK_AGAIN: FastPath[Look, tuple[Grant, ...]] = FastPath(
     shortcuts="look_again",
     statement=LIMIT_STATEMENTS["rival_look_again"],
     applies=lambda look: True,
-    because="Each gate has freed one slot: at most one ticket of it is granted.",
+    because="Each gate has one free slot, so at most one of its tickets is granted.",
     values=lambda look: {
         "gates": array_of(map(str, look.gates)),
         "grace": look.grace,

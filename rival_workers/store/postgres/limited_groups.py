@@ -1,5 +1,5 @@
-"""Groups of commits of steps that have a limit: which ones a group can take, and what their statements need to know of
-the limits. The statements are in `limit_groups.sql`.
+"""Group commits of steps that have a limit: which commits a group can contain, and the columns of their limits. The
+statements are in `limit_groups.sql`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _COLUMNS = {
 
 
 def is_limited(commit: StepCommit) -> bool:
-    """The step that opens has limits, or the one that ends."""
+    """True if the step that opens, or the step that ends, has limits."""
     leaf, advance = commit.advance.next_leaf, commit.advance
     if leaf is not None and advance.limits_of(leaf):
         return True
@@ -41,7 +41,7 @@ def is_limited(commit: StepCommit) -> bool:
 
 
 def names_of(commit: StepCommit) -> tuple[str, ...]:
-    """What the limits of a commit are remembered by: their names, or the paths of steps whose limit has none."""
+    """The names of the limits of a commit; the path of the step for a limit without a name."""
     leaf, advance = commit.advance.next_leaf, commit.advance
     paths = () if leaf is None else (leaf.path,)
     paths = paths if isinstance(commit, BeginRun) else (*paths, commit.claim.path)
@@ -49,14 +49,15 @@ def names_of(commit: StepCommit) -> tuple[str, ...]:
 
 
 class Contention:
-    """Which limits had gates that others used at the same moment, so that the commits of a group were made alone after
-    all. They are made alone at once then, and now and then in a group again.
+    """Remembers the limits whose gates other transactions used at the same moment, so that group commits had to be
+    repeated alone. Commits with such a limit are executed alone at once, and now and then in a group again.
 
-    A group uses one shard of a limit for all that it starts. If another process uses the same one, it takes another.
+    A group uses one shard of a limit for all steps that it starts. If another process uses the same shard, the group
+    takes another one.
     """
 
     def __init__(self) -> None:
-        #: The share of the last commits that groups have made, by the name of the limit, where it is not all.
+        #: The share of the last commits that succeeded in groups, by the name of the limit; absent if it is 1.
         self._made: dict[str, float] = {}
         self._asked = 0
         self._shard = random.randrange(MAX_SHARDS)
@@ -87,7 +88,7 @@ def can_begin(commit: BeginRun) -> bool:
 
 
 def can_queue(commit: BeginRun) -> bool:
-    """Its first step can wait at a full gate."""
+    """True if its first step can wait at a full gate."""
     limit = _first_gate(commit)
     return limit is not None and may_enter(limit)
 
@@ -98,7 +99,7 @@ def is_fair(commit: BeginRun) -> bool:
 
 
 def can_finish(commit: FinishStep) -> bool:
-    """With a successor, steps wait for its slot: the single path hands it on."""
+    """False with a successor, because steps wait for the slot: the single path passes it on."""
     advance, leaf = commit.advance, commit.advance.next_leaf
     if commit.successor is not None or len(advance.config_of(commit.claim.path).limits) > 1:
         return False
@@ -108,7 +109,7 @@ def can_finish(commit: FinishStep) -> bool:
 
 
 def carries(commit: StepCommit) -> bool:
-    """The step that follows has the same limit, so it probably takes over the slot."""
+    """True if the step that follows has the same limit, so that it probably takes over the slot."""
     leaf, advance = commit.advance.next_leaf, commit.advance
     if leaf is None or isinstance(commit, BeginRun):
         return False
@@ -126,7 +127,7 @@ def _first_gate(commit: BeginRun) -> Limit | None:
 
 
 def gate_columns(commits: Sequence[StepCommit], contention: Contention) -> dict[str, GroupValue]:
-    """The limits of the steps that open."""
+    """The columns for the limits of the steps that open."""
     rows = [_gate(commit, contention) for commit in commits]
     return {column: [row[name] for row in rows] for name, column in _COLUMNS.items()}  # type: ignore[misc]
 

@@ -1,19 +1,20 @@
 -- Steps that have a limit: claim and ADMIT in one statement, ENTER, finish and LEAVE and ADMIT the next one.
 --
--- The protocol is that of rival_client/sql/gates.py; what is different here is which rows are locked. A finish that
--- hands its slot to a ticket does not lock the gate, and steps that come to a full gate share its row (FOR SHARE), so a gate
--- at which many wait is not a queue of transactions. What frees a slot updates the gate, so it waits for those that are
--- just entering a ticket, but does not see their tickets: if the gate was full, it LOOKs AGAIN after its commit
--- (rival_look_again). Otherwise the one that has freed the first slot does so.
+-- The protocol is that of rival_client/sql/gates.py; the difference is which rows are locked. A finish that passes its
+-- slot to a ticket does not lock the gate, and steps that arrive at a full gate lock its row FOR SHARE, so a gate at
+-- which many wait does not serialise transactions. A transaction that frees a slot updates the gate, so it waits for
+-- those that are just entering a ticket, but does not see their tickets: if the gate was full, it LOOKs AGAIN after its
+-- commit (rival_look_again). Otherwise the transaction that freed the first slot does so.
 --
 -- Locks: the step, its composites, the run, the own ticket, then gates, then tickets of others with SKIP LOCKED. The
 -- parts of a statement have no order of their own; each takes a value from the part that must come before it. A finish
--- that has changed one gate takes the next one with SKIP LOCKED only.
+-- that has changed one gate locks the next one with SKIP LOCKED only.
 --
--- A rate counts its starts at its gate, so each of them updates the gate, and calls the next ticket: it is granted with
--- a time (`wait`). The slot of a rate is only that of a called ticket.
+-- A rate limit counts its starts at its gate, so each start updates the gate and grants the next ticket with a time
+-- (`wait`). Only a granted ticket uses a slot of a rate limit.
 --
--- A start is recorded by the clock, not by the time of the transaction: that may have waited for the end of a step.
+-- A start is recorded with the clock's time, not the transaction's: the transaction may have waited for the end of a
+-- step.
 --
 -- A part (`-- part:`) is text that statements contain as :{name}, or as :{key as fair} with the parameters `fair_…`
 -- instead of `key_…`.
@@ -22,7 +23,7 @@
 (SELECT pg_advisory_xact_lock_shared(hashtextextended(:'run_id'::text, 726356)) IS NOT NULL)
 
 -- part: key
--- The key of a limit: the text of the value at a place of the run. Null: the portable path makes the text.
+-- The key of a limit: the text of the value at a place of the run. Null: the portable path computes the text.
 CASE WHEN :'key_source'::text IS NULL THEN ''
      WHEN :'key_source' = 'run' THEN run.id
      ELSE (
@@ -39,15 +40,15 @@ CASE WHEN :'key_source'::text IS NULL THEN ''
 coalesce(:'limit'::text, run.workflow || :'limit_suffix'::text) AS next_limit, :{key} AS next_key
 
 -- part: fair_group
--- The group of the next step, between which its limit is fair; null: the limit is not fair, or the portable path makes it.
+-- The group of the next step within a fair limit; null: the limit is not fair, or the portable path computes the group.
 CASE WHEN :'fair_source'::text IS NOT NULL THEN :{key as fair} END AS fair_group
 
 -- part: group_known
 (:'fair_source'::text IS NULL OR held.fair_group IS NOT NULL)
 
 -- part: arrival
--- The place of a new ticket in its queue. What is of a group comes a turn after the last one of it, and the first one of
--- a group at the end of the turn that is being served (`rival_client.model.limits.fair_base`).
+-- The queue position of a new ticket: one round after the last ticket of its group; for the first ticket of a group,
+-- the end of the round that is being served (`rival_client.model.limits.fair_base`).
 LATERAL (
     SELECT greatest(arrives.at, (
         SELECT max(waiting.base) + 3600 FROM rival_tickets waiting
@@ -88,7 +89,8 @@ status = :'status', result = :'result'::json, state = :'state'::json, error = NU
 execution_token = step.execution_token + 1, timeout_token = step.timeout_token + 1, timeout_at = NULL, ring_at = NULL
 
 -- part: first_tickets
--- Of each slot of `left_slots`, the first ticket of its gate, or of another shard of it; a limit that was lowered drains.
+-- For each slot in `left_slots`, the first ticket of its gate or of another shard of it. A gate above a lowered limit
+-- grants none.
 gate AS (
     SELECT gate.id, gate.name, gate.key, gate.shard, gate.used <= gate.max AS flows, left_slots.is_last
     FROM left_slots JOIN rival_gates gate ON gate.id = ANY(left_slots.slots)
@@ -133,14 +135,15 @@ json_build_array(ticket.run_id, ticket.path, ticket.token, ticket.workflow, tick
 ), :{freed}
 
 -- part: freed
--- A ticket is only entered at a gate that is full. So only what frees the first slot of one has to look again.
+-- A ticket is only entered at a full gate. So only the transaction that frees the first slot of a gate has to look
+-- again.
 freed AS (
     UPDATE rival_gates SET used = used - 1, touched_at = now() FROM freeing WHERE rival_gates.id = freeing.id
     RETURNING rival_gates.id, used + 1 >= max AS was_full
 )
 
 -- part: take_next
--- The slot of the next step: the one that is kept, or one of a gate that no other transaction holds.
+-- The slot of the next step: the one that is kept, or one of a gate that no other transaction has locked.
 room AS (
     SELECT gate.id
     FROM left_slots JOIN rival_gates gate ON gate.name = left_slots.next_limit AND gate.key = left_slots.next_key
@@ -190,7 +193,7 @@ CASE WHEN labels IS NULL AND deadline_at IS NULL AND priority IS NULL AND polici
 
 -- name: rival_begin_run_limited
 -- shortcuts: begin_run
--- As rival_begin_run, for a first step that has a limit: if there is no slot, the step is left to a claim of its own.
+-- Like rival_begin_run, for a first step that has a limit: without a free slot, the step is left to a claim of its own.
 WITH run AS (
     UPDATE rival_runs run
     SET status = 'running', started_at = now(), token = token + 1, ring_at = deadline_at, rings = 0, parked = NULL
@@ -258,7 +261,7 @@ FROM run;
 
 -- name: rival_claim_step_limited
 -- shortcuts: claim_step
--- The step takes a slot of its gate; if it has waited, the slot of its granted ticket.
+-- The step takes a slot of its gate, or the slot of its granted ticket if it has waited.
 WITH held AS (
     SELECT step.run_id, step.status, step.paused, run.input, run.labels, run.policies, run.priority AS run_level,
            CASE WHEN run.error IS NULL THEN run.deadline_at END AS run_deadline, :{key} AS key
@@ -315,8 +318,8 @@ FROM claimed;
 
 -- name: rival_claim_step_paced
 -- shortcuts: claim_step
--- As before, for a rate: the step starts if it is time, as the gate says once it is locked, and calls the next ticket.
--- One that was called too early only learns how long it has to wait.
+-- Like rival_claim_step_limited, for a rate limit: the step starts if the locked gate says that it is time, and grants
+-- the next ticket. A step whose message came too early only gets the seconds it has to wait.
 WITH held AS (
     SELECT step.run_id, step.status, step.queue, run.input, run.labels, run.policies, run.priority AS run_level,
            coalesce(step.priority, run.priority) AS level,
@@ -394,7 +397,7 @@ FROM timed JOIN held ON TRUE LEFT JOIN claimed ON TRUE
 WHERE claimed.run_id IS NOT NULL OR timed.since IS NOT NULL;
 
 -- name: rival_lock_fair_group
--- A statement of its own, before any row is locked: the next one must see the tickets of the group that were entered
+-- A separate statement, before any row is locked: the next one must see the tickets of the group that were entered
 -- while this one waited, to come after them.
 SELECT pg_advisory_xact_lock(726358, hashtext(coalesce(:'limit'::text, run.workflow || :'limit_suffix'::text)
                                               || E'\x1f' || coalesce(:{key as fair}, '')))
@@ -402,8 +405,8 @@ FROM rival_runs run WHERE run.id = :'run_id';
 
 -- name: rival_claim_step_queued
 -- shortcuts: claim_step
--- ENTER: the gate is full, so the step waits with a ticket. What would free a slot waits for this transaction. A gate
--- that has room by the time its row is locked, and at which others wait, is left to the portable path.
+-- ENTER: the gate is full, so the step waits with a ticket. A transaction that would free a slot waits for this one. A
+-- gate that has room by the time its row is locked, and at which tickets wait, is left to the portable path.
 WITH held AS (
     SELECT step.run_id, step.execution_token, step.attempts, step.lost, step.queue, run.workflow, run.version,
            coalesce(step.priority, run.priority, 0) AS level, :{key} AS key, :{fair_group}
@@ -451,7 +454,7 @@ SELECT key FROM full_gate;
 
 -- name: rival_look_again
 -- shortcuts: look_again
--- Grants the first ticket of gates that have room. Safe at any time: it holds nothing else.
+-- Grants the first ticket of gates that have room. Safe at any time: it holds no other lock.
 WITH room AS (
     SELECT gate.id, gate.name, gate.key, gate.shard, gate.used, gate.gap, gate.slack, gate.next_start
     FROM rival_gates gate
@@ -512,7 +515,7 @@ WITH done AS (
 SELECT :{following}, start.at_once, token - 1 FROM done, start;
 
 -- part: ends_run
--- The last step ends, and its run with it, before any gate is locked. Not for a child: its end resumes the parent.
+-- The last step ends, and its run with it, before any gate is locked. Not for a child, whose end resumes the parent.
 done AS (
     UPDATE rival_steps step SET :{end}
     FROM rival_runs run, rival_steps before
@@ -552,9 +555,10 @@ SELECT :{following} FROM done;
 
 -- name: rival_finish_step_limited_and_take
 -- shortcuts: finish_step
--- As before, and the ticket that gets the slot is a step of the same place, which this executor claims in the same
--- commit. What belongs to the other run is locked with try-locks only, since the own step is locked: if another
--- transaction has it, or if the other step is not as expected, the ticket is granted as usual.
+-- Like rival_finish_step_limited_and_complete, where the ticket that gets the slot is a step of the same plan and path,
+-- which this executor claims in the same commit. Rows of the other run are locked with try-locks only, since the own
+-- step is locked: if another transaction holds them, or if the other step is not as expected, the ticket is granted as
+-- usual.
 WITH :{ends_run}, :{first_tickets}, taking AS (
     SELECT next.slot, next.created_at AS since, step.run_id, run.input, run.labels, run.priority AS run_level,
            CASE WHEN run.error IS NULL THEN run.deadline_at END AS run_deadline

@@ -47,27 +47,27 @@ def _named(part: str, name: str, other: str | None) -> str:
 
 
 def array_of(names: Iterable[str]) -> str:
-    """An array literal of Postgres. Names are quoted as in JSON."""
+    """A Postgres array literal. Names are quoted as in JSON."""
     return "{" + ",".join('"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"' for name in names) + "}"
 
 
 @dataclass(frozen=True)
 class FastPath(Generic[Call, Result]):
-    """One statement that does what a method of `SqlStore` does, for the calls and rows that it fits."""
+    """One statement that does what a method of `SqlStore` does, for the calls and rows that it matches."""
 
     #: The store method.
     shortcuts: str
     statement: Statement
-    #: What the arguments must be. What rows must be is the guard of the statement.
+    #: Checks the arguments. Conditions on rows are in the guard of the statement.
     applies: Callable[[Call], bool]
     #: Why the statement is equivalent for these calls.
     because: str
     values: Callable[[Call], dict[str, Value]]
-    #: None: the statement fitted only in part, and changed nothing that the portable path would not find.
+    #: Returns None if the statement matched only in part and changed nothing that the portable path would not find.
     result: Callable[[Call, Row], Result | None]
     #: Executed before the statement, in the same transaction and round trip.
     lock: Statement | None = None
-    #: No row means a stale call, so the portable path is not asked again.
+    #: True if no row means a stale call, so that the portable path is not tried.
     decides: bool = False
 
     def fetch(self, prepared: PreparedPool, call: Call) -> Row | None:
@@ -90,15 +90,17 @@ class FastPaths:
     _prepared: PreparedPool
     ring_grace: float
     served: ServedQueues
-    #: The names of the served queues, as an array of Postgres.
+    #: The names of the served queues, as a Postgres array.
     _queues: str
 
     def _in_place(self, claim_for: str | None) -> str | None:
-        """The fast statements open steps of the fleet's own queue, which this worker may not serve."""
+        """None if this worker does not serve the fleet's own queue: the fast statements open steps of that
+        queue only."""
         return claim_for if None in self.served else None
 
     def _fast(self, call: Call, *paths: FastPath[Call, Result]) -> Result | Portable | None:
-        """The result of the first path that applies. PORTABLE: none does, or the guard of its statement did not fit."""
+        """The result of the first path that applies. PORTABLE: none applies, or the guard of the statement did not
+        match."""
         for path in paths:
             if path.applies(call):
                 row = path.fetch(self._prepared, call)

@@ -50,7 +50,7 @@ class FinishCall:
 
     @property
     def claimer(self) -> str | None:
-        """The executor that goes on with the next step. A step with limits is claimed by itself."""
+        """The executor that continues with the next step. A step with limits is claimed in a transaction of its own."""
         opening = self.advance.next_leaf or (self.lane[2] if self.lane else None)
         return self.claim_for if at_once(self.advance, opening) else None
 
@@ -147,7 +147,7 @@ FINISH_STEP: tuple[FastPath[FinishCall, FinishResult], ...] = (
         shortcuts="finish_step",
         statement=STATEMENTS["rival_finish_step_and_claim"],
         applies=lambda call: call.succeeded and call.advance.next_leaf is not None and call.claimer is not None,
-        because="One step follows, and the same executor goes on with it. A paused run opens it without a claim.",
+        because="One step follows, and the same executor continues with it. A paused run opens it without a claim.",
         values=_finish,
         result=_goes_on,
     ),

@@ -50,8 +50,8 @@ SELECT input, NULL, NULL, labels, extract(epoch FROM deadline_at), extract(epoch
 FROM run
 UNION ALL
 SELECT NULL, workflow, version, labels, NULL, NULL, NULL,
-       -- Too early, or too late: the seconds until it is due, or -1 after its deadline. 0: this statement has read the
-       -- row as it was before a start that shares the run has changed it; the next message finds out.
+       -- Too early or too late: the seconds until it is due, or -1 after its deadline. 0: a concurrent start changed
+       -- the row after this statement read it; the next message decides.
        CASE WHEN token = :'token' AND status = 'pending' AND paused_at IS NULL
             THEN CASE WHEN deadline_at <= now() THEN -1
                       WHEN due_at > now() + interval '0.005 s' THEN extract(epoch FROM due_at - now())
@@ -65,7 +65,7 @@ WHERE id = :'run_id' AND NOT EXISTS (SELECT FROM run)
 
 -- name: rival_claim_step
 -- shortcuts: claim_step
--- Not for a step that waits for its time: the whole run may have waited with it.
+-- Not for a step that waits for a time: the whole run may be suspended with it.
 WITH claimed AS (
     UPDATE rival_steps step
     SET status = 'running', attempts = attempts + 1, executor_id = :'executor', started_at = now(),
@@ -100,10 +100,9 @@ SELECT item FROM rival_steps WHERE run_id = :'run_id' AND path = :'path';
 
 -- name: rival_finish_step_and_claim
 -- shortcuts: finish_step
--- A step ends, and its executor goes on with the next one. A step that uses a slot of a limit takes the portable path,
--- which gives the slot back. New rows begin with the token of their run: it is higher
--- than any token of rows that a rewind deleted. A flow that left checkpoints open takes the portable path, which
--- cancels them.
+-- A step ends, and its executor continues with the next one. A step that uses a slot of a limit takes the portable
+-- path, which releases the slot. New rows begin with the token of their run, which is higher than any token of rows
+-- that a rewind deleted. A flow that left checkpoints open takes the portable path, which cancels them.
 WITH done AS (
     UPDATE rival_steps step
     SET status = :'status', result = :'result'::json, state = :'state'::json, error = NULL, completed_at = now(),
@@ -139,7 +138,7 @@ RETURNING execution_token - 1;
 
 -- name: rival_finish_step_and_open
 -- shortcuts: finish_step
--- A step ends, and the next one is left to a message.
+-- A step ends; a message starts the next one.
 WITH done AS (
     UPDATE rival_steps step
     SET status = :'status', result = :'result'::json, state = :'state'::json, error = NULL, completed_at = now(),
@@ -173,7 +172,7 @@ RETURNING execution_token;
 
 -- name: rival_finish_step_and_complete
 -- shortcuts: finish_step
--- The last step ends, and its run with it. Not for a child: its end resumes the parent.
+-- The last step ends, and its run with it. Not for a child, whose end resumes the parent.
 WITH done AS (
     UPDATE rival_steps step
     SET status = :'status', result = :'result'::json, state = :'state'::json, error = NULL, completed_at = now(),
@@ -257,7 +256,7 @@ SELECT CASE WHEN goes_on THEN opened END, token - 1 FROM lane;
 
 -- name: rival_finish_step_of_lane_and_open
 -- shortcuts: finish_step
--- As rival_finish_step_of_lane_and_claim; the next item is left to a message.
+-- Like rival_finish_step_of_lane_and_claim; a message starts the next item.
 WITH held AS (
     SELECT run_id, executor_id, attempts, started_at AS begun_at FROM rival_steps
     WHERE run_id = :'run_id' AND path = :'path' AND execution_token = :'token' AND status = 'running' AND NOT paused

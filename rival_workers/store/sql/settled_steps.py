@@ -86,7 +86,7 @@ class SettledStepsSql(OperatorSql):
         following.slots = slots
         following.ended_keys[path] = end.shared
         following.writer.add(order.verb, path, reason=order.reason, was=step.status, result=end.result)
-        # Deletes the waits of a flow.
+        # The children that a flow waits for become orphans.
         leave_awaited(connection, run_id, below(path))
         following.cancel(path, below(path))
         following.outcome = Outcome(end.result or Outcome().result, None, path, end.items)

@@ -61,8 +61,8 @@ def write_end(writer: HistoryWriter, path: str, end: End | FallBack) -> None:
 def end_fallback(
     connection: Connection, run_id: str, effect: fx.EndFallback, was: Outcome, writer: HistoryWriter
 ) -> Outcome:
-    """End a step whose fallback has ended, and return the outcome. With a result, the error moves to the `fallback`
-    column."""
+    """End a step whose fallback has ended, and return the outcome. A completed step has no error: its `fallback` column
+    keeps it."""
     row = _locked_row(connection, run_id, effect.path)
     error, result = (None, was.result) if was.error is None else (row.error, None)
     token = {"execution_token": steps.c.execution_token + 1}

@@ -1,4 +1,4 @@
-"""Commits that a store can execute together with those of other runs, in one transaction. Each row has its own guard."""
+"""Commits that a store can execute with those of other runs in one transaction. Each row has its own guard."""
 
 from __future__ import annotations
 

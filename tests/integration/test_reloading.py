@@ -119,7 +119,7 @@ def test_a_file_that_is_broken_while_it_is_changed_leaves_the_version_before(
     [worker] = workers.start(files, reload=True, log_format="json")
     write(tmp_path, AFTER + "steps.append(7)\n", "good day")
     broken = (
-        f"speech.py cannot be used; the version before stays:\n{files / 'speech.py'}:7: workflow 'speech': "
+        f"speech.py cannot be loaded; the previous version stays:\n{files / 'speech.py'}:7: workflow 'speech': "
         "steps[1]: 7 is not a step: give a function, step(function, …) or {'fn': function, …}"
     )
     wait_until_said([worker], broken)

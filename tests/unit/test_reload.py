@@ -144,7 +144,7 @@ def test_a_broken_file_is_reported_once_and_everything_stays_as_it_was(
     followed.look()
     followed.look()
     [record] = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert "speech.py cannot be used; the version before stays" in record.message
+    assert "speech.py cannot be loaded; the previous version stays" in record.message
     assert str(followed.directory / "speech.py") in record.message
     assert followed.newest() is old
     assert [name for name in modules if "speech" in name]
@@ -169,7 +169,7 @@ def test_each_file_is_loaded_or_refused_by_itself(followed: Followed, caplog: py
     assert {workflow.name for workflow in followed.registry} == {"more", "speech"}
     loaded, refused = [record.message for record in caplog.records][:2]
     assert loaded == "more.py, speech.py changed: loaded again"
-    assert refused.startswith("broken.py cannot be used; the version before stays:\n")
+    assert refused.startswith("broken.py cannot be loaded; the previous version stays:\n")
     caplog.clear()
     (followed.directory / "more.py").unlink()
     followed.look()

@@ -25,6 +25,7 @@ from rival_workers.dev.broker_server import BrokerServer
 from rival_workers.dev.inproc_broker import broker_named
 from rival_workers.library import embedded
 from tests.support.chaos import CHAIN, Ledger, assert_chain_is_right, mixed_fleet, start_many, thrice, wait_for_all
+from tests.support.effort import long_but_first
 from tests.support.hostile_messages import CONTROL, ENVELOPES, HARMLESS, NOBODY
 from tests.support.workers import WorkerProcess, Workers, wait_until
 
@@ -58,7 +59,7 @@ def echo(input): return input
 
 create_workflow("echo").step(echo).register()
 """
-POOLS = ["threads", "prefork", "solo"]
+POOLS = long_but_first("prefork", "threads", "solo")
 #: What the log of a healthy worker does not have; a stalled one leaves to be restarted.
 TROUBLE = ("Traceback", "onnection to broker lost", "leaving to be restarted", "Unrecoverable", "a round failed")
 

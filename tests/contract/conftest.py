@@ -17,7 +17,9 @@ from tests.support import lock_order
 from tests.support.inline import Clock, Inline
 from tests.support.shared_database import database_at, shared_database, with_shared_pool
 
-BACKENDS = ["sqlite", "postgres", "postgres-plain"]
+#: The portable statements on Postgres: test_fast_paths.py compares them with the fast ones in `make test`, too.
+PLAIN = pytest.param("postgres-plain", marks=pytest.mark.long)
+BACKENDS = ["sqlite", "postgres", PLAIN]
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +82,7 @@ def sqlite_stage(file_url: str) -> Iterator[Stage]:
     store.close()
 
 
-@pytest.fixture(params=["postgres", "postgres-plain"])
+@pytest.fixture(params=["postgres", PLAIN])
 def pg_stage(request: pytest.FixtureRequest, postgres_url: str) -> Iterator[Stage]:
     """Where two transactions can be open at once: SQLite takes one writer at a time."""
     store = (_postgres if request.param == "postgres" else SqlStore)(database_at(postgres_url))

@@ -12,6 +12,7 @@ from rival_client.broker.message import StepMessage
 from rival_workers.definition.default_registry import default_registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from tests.support import gallery
+from tests.support.effort import long_but_first
 from tests.support.gallery import CASES, assert_as_expected
 from tests.support.inline import Clock, Inline
 
@@ -57,7 +58,7 @@ def test_control_flow_goes_as_it_is_written(inline: Inline, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", long_but_first(*range(2)))
 def test_order_and_copies_of_messages_change_nothing(inline: Inline, seed: int) -> None:
     register(inline, *default_registry)
     runs: dict[str, Any] = {name: inline.rival.run(case.workflow, case.input).run_id for name, case in CASES.items()}

@@ -26,6 +26,7 @@ from rival_workers import flow, parallel, step, wait_event_step
 from rival_workers.store.claim_records import ClaimBy
 from rival_workers.store.sql import event_waits, locks
 from rival_workers.store.sql import events as eventing
+from tests.support.effort import examples
 from tests.support.inline import Clock, Inline
 from tests.support.locks import until_blocked
 
@@ -412,7 +413,7 @@ def test_a_wait_that_begins_while_an_event_is_delivered_is_not_missed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("turn", range(3))
+@pytest.mark.parametrize("turn", range(examples(1)))
 def test_many_events_and_many_waits_at_once_meet_one_to_one(pg: Inline, turn: int) -> None:
     pg.define("w", parallel("both", [wait_event_step("paid", name="a"), wait_event_step("paid", name="b")]))
     count = 20
@@ -496,7 +497,7 @@ def test_of_timeout_and_delivery_at_once_one_wins_and_nothing_is_lost(pg: Inline
     options = {"key": key, "timeout": 0.5, "on_timeout": "continue", "name": "waiting"}
     pg.define("w", waiting if waiter == "a flow" else wait_event_step("paid", **options))
     won = Counter[str]()
-    for n in range(8):
+    for n in range(examples(4)):
         pg.rival.run("w", {}, run_id=f"r{n}")
         pg.drain()
         [(_, timer)], pg.later = pg.later, []
@@ -515,7 +516,7 @@ def test_of_timeout_and_delivery_at_once_one_wins_and_nothing_is_lost(pg: Inline
         taken = {one.event_id: one.status for one in pg.rival.events()}[event] == "consumed"
         assert got(pg, f"r{n}") == (n if taken else None), "the event was consumed by the wait that has its payload"
         won["delivery" if taken else "timeout"] += 1
-    assert won.total() == 8
+    assert won.total() == examples(4)
 
 
 def _after_all(begin: threading.Barrier, act: Callable[[], object]) -> None:

@@ -67,7 +67,7 @@ from rival_workers.store.sql.locks import BETWEEN, FAIR_GROUPS, KEYS, TOPICS
 from rival_workers.store.sql_store import SqlStore
 from tests.support.effort import examples
 
-CASES = examples(12)
+CASES = examples(6)
 #: Calls in a sequence, and after how many of them all tables are compared.
 CALLS, COMPARED = 120, 10
 #: Seconds by which the same moment may differ between the copies. All durations in the test are far longer.

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from rival_workers import StepError
+from tests.support.effort import examples
 from tests.support.flows import Calls, define, finish, rows, run
 from tests.support.inline import Inline, opened
 
@@ -414,7 +415,7 @@ def test_a_step_is_tried_again_in_its_lane_while_another_lane_goes_on(inline: In
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(examples(1)))
 def test_an_event_that_comes_while_the_flow_is_being_suspended_is_not_missed(inline: Inline, seed: int) -> None:
     dice = random.Random(seed)
     senders: list[threading.Thread] = []

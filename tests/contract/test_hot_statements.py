@@ -313,7 +313,7 @@ OPERATIONS: dict[str, Callable[[Stage], object]] = {
     "why a step waits for a key": lambda s: with_connection(s, lambda own: waited_for(own, "old-7", 10)),
     "list_keys": lambda s: with_connection(s, lambda own: list_keys(own, 100)),
     "delete_expired_keys": lambda s: s.store.delete_expired_keys(500),
-    "sweep_gates": lambda s: s.store.sweep_gates(500),
+    "sweep_gates": lambda s: s.store.sweep_gates(20),
     "read_state": lambda s: s.run("running"),
 }
 

@@ -13,6 +13,7 @@ import pytest
 from rival_client.broker.message import StepMessage
 from rival_workers import StepError, step
 from rival_workers.runtime.attempt.telemetry import counters
+from tests.support.effort import examples
 from tests.support.inline import Clock, Inline
 
 Make = Callable[..., Inline]
@@ -112,7 +113,7 @@ def test_a_message_that_comes_too_early_is_published_again_for_the_rest_of_the_t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(examples(4)))
 @pytest.mark.parametrize("budget", [1, 0], ids=["continuation", "message-per-attempt"])
 def test_every_message_three_times_and_shuffled_changes_nothing(make: Make, budget: int, seed: int) -> None:
     inline, flaky, calls = make(continuation_budget=budget), Flaky(2), []

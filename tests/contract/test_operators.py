@@ -23,6 +23,7 @@ from rival_workers.definition.define import define_workflow
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Advance, EndRun
 from rival_workers.store.claim_records import Claim
+from tests.support.effort import long_but_first
 from tests.support.inline import Clock, Inline
 from tests.support.locks import until_blocked
 
@@ -30,7 +31,7 @@ Make = Callable[..., Inline]
 LATE = End("completed", Json('"late"'))
 
 
-@pytest.fixture(params=["sqlite", "sqlite by messages", "postgres"])
+@pytest.fixture(params=long_but_first("postgres", "sqlite by messages", "sqlite"))
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     on_postgres = request.param == "postgres"
     url = request.getfixturevalue("postgres_url" if on_postgres else "file_url")

@@ -13,6 +13,7 @@ from rival_client.db.event_tables import waits
 from rival_workers import branch, delay_step, flow, for_each, loop, parallel, step, wait_event_step, workflow
 from rival_workers.definition.define import define_workflow
 from tests.contract.test_flows import define, later
+from tests.support.effort import long_but_first
 from tests.support.inline import Clock, Inline
 
 
@@ -56,6 +57,10 @@ LANES = {
 }
 
 
+#: What is the same on each store is tried on one, and by `make test-all` on both.
+ON_POSTGRES_FIRST = pytest.mark.parametrize("inline", long_but_first("postgres", "sqlite"), indirect=True)
+
+
 def started(inline: Inline, *steps: Any) -> str:
     define(inline, lambda ctx: ctx.await_event("go"), "child")
     inline.define("w", *steps)
@@ -64,6 +69,7 @@ def started(inline: Inline, *steps: Any) -> str:
     return inline.rival.state("r").status
 
 
+@ON_POSTGRES_FIRST
 @pytest.mark.parametrize("wait", WAITS)
 @pytest.mark.parametrize("place", LINEAR)
 def test_a_run_whose_one_open_step_waits_is_suspended_wherever_that_is(inline: Inline, place: str, wait: str) -> None:
@@ -76,6 +82,7 @@ def test_a_run_that_waits_in_one_of_several_lanes_stays_running(inline: Inline, 
     assert "waiting" in {row.status for row in inline.rival.state("r").steps}
 
 
+@ON_POSTGRES_FIRST
 @pytest.mark.parametrize("place", LINEAR)
 @pytest.mark.parametrize("wait", ["an event", "a flow's event", "a flow's child"])
 def test_what_comes_sets_the_run_running_and_it_ends(inline: Inline, place: str, wait: str) -> None:
@@ -119,6 +126,7 @@ NEXT = {
 }
 
 
+@ON_POSTGRES_FIRST
 @pytest.mark.parametrize("verb", ["skip", "set_result"])
 @pytest.mark.parametrize("following", NEXT)
 @pytest.mark.parametrize("wait", WAITS)

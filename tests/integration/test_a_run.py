@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rival_client import Rival
+from tests.support.effort import long_but_first
 from tests.support.workers import Workers
 
 WORKFLOW = """
@@ -32,7 +33,7 @@ steps = [find_tree, step(chop_tree, max_attempts=3, base_delay=0.05), stack_wood
 """
 
 
-@pytest.mark.parametrize("pool", ["threads", "prefork", "solo"])
+@pytest.mark.parametrize("pool", long_but_first("threads", "prefork", "solo"))
 @pytest.mark.parametrize("budget", [1, 0], ids=["continuation", "message-per-attempt"])
 def test_a_run_goes_through_its_steps_to_its_result(
     rival: Rival, workers: Workers, tmp_path: Path, pool: str, budget: int

@@ -17,6 +17,7 @@ from rival_workers.definition.registry import Registry
 from rival_workers.testing import Lab
 from tests.support import flow_gallery
 from tests.support.chaos import assert_nothing_is_stuck, wait_for_all
+from tests.support.effort import long_but_first
 from tests.support.flow_gallery import RESULTS
 from tests.support.workers import Workers
 
@@ -36,7 +37,7 @@ def assert_right(rival: Rival, started: dict[str, str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pool", ["threads", "prefork"])
+@pytest.mark.parametrize("pool", long_but_first("threads", "prefork"))
 def test_flows_with_several_things_at_once_on_a_fleet(rival: Rival, workers: Workers, pool: str) -> None:
     workers.start(flow_gallery.__file__, 2, pool=pool, concurrency=2)
     assert_right(rival, run_all(rival))

@@ -22,6 +22,7 @@ from celery import Celery
 
 from rival_client import Rival
 from rival_workers.cli.flower import run_url
+from tests.support.effort import long_but_first
 from tests.support.workers import Workers, wait_until
 
 WORKFLOW = """
@@ -105,7 +106,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pool", ["threads", "prefork"])
+@pytest.mark.parametrize("pool", long_but_first("threads", "prefork"))
 @pytest.mark.parametrize("budget", [1, 0], ids=["continuation", "message-per-attempt"])
 def test_every_attempt_is_seen_under_its_own_name_with_its_true_state(
     rival: Rival, workers: Workers, broker_url: str, file: Path, pool: str, budget: int
@@ -128,7 +129,7 @@ def test_every_attempt_is_seen_under_its_own_name_with_its_true_state(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pool", ["threads", "prefork"])
+@pytest.mark.parametrize("pool", long_but_first("threads", "prefork"))
 def test_events_can_be_switched_on_from_afar(
     rival: Rival, workers: Workers, broker_url: str, file: Path, pool: str
 ) -> None:

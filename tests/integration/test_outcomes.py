@@ -13,9 +13,10 @@ from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.settings import Settings
 from rival_workers.store.health import read_problems
 from tests.support.chaos import assert_nothing_is_stuck, wait_for_all
+from tests.support.effort import long_but_first
 from tests.support.workers import Workers, wait_until
 
-POOLS = ["threads", "prefork", "solo"]
+POOLS = long_but_first("prefork", "threads", "solo")
 
 ENDS = """
 import asyncio, sys

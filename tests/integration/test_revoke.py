@@ -74,8 +74,12 @@ def fleet(request: pytest.FixtureRequest, rival: Rival, workers: Workers, settin
     return Fleet(rival, worker, Celery(broker=settings.broker_url, set_as_current=False), tmp_path)
 
 
+#: Pool and budget for continuations.
+FLEETS = [("prefork", 1), *(pytest.param((pool, 1), marks=pytest.mark.long) for pool in ("threads", "solo"))]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("fleet", [("threads", 1), ("prefork", 1), ("solo", 1)], indirect=True, ids=str)
+@pytest.mark.parametrize("fleet", FLEETS, indirect=True, ids=str)
 @pytest.mark.parametrize("terminate", long_but_first(False, True), ids=["revoke", "terminate"])
 def test_a_revoked_retry_fails_and_the_next_one_runs(fleet: Fleet, terminate: bool) -> None:
     run_id = fleet.rival.run("flaky").run_id

@@ -10,9 +10,10 @@ import pytest
 
 from rival_client import Rival
 from tests.support.chaos import Ledger, assert_nothing_is_stuck, start_many, wait_for_all
+from tests.support.effort import long_but_first
 from tests.support.workers import Workers, wait_until
 
-POOLS = ["threads", "prefork", "solo"]
+POOLS = long_but_first("prefork", "threads", "solo")
 
 TWO_STEPS = """
 name = "two-steps"

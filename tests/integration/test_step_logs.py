@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rival_client import Rival
+from tests.support.effort import long_but_first
 from tests.support.workers import Workers, wait_until
 
 WORKFLOW = """
@@ -39,7 +40,7 @@ def said(rival: Rival, run_id: str) -> list[str]:
     return [entry.message for entry in rival.logs(run_id)]
 
 
-@pytest.mark.parametrize("pool", ["threads", "prefork"])
+@pytest.mark.parametrize("pool", long_but_first("threads", "prefork"))
 def test_logs_of_a_running_step_are_readable_before_it_ends(
     rival: Rival, workers: Workers, file: Path, tmp_path: Path, pool: str
 ) -> None:
@@ -107,7 +108,7 @@ ValueError: invalid literal for int() with base 10: 'x'
 """
 
 
-@pytest.mark.parametrize("pool", ["threads", "prefork", "solo"])
+@pytest.mark.parametrize("pool", long_but_first("threads", "prefork", "solo"))
 def test_failed_attempts_and_runs_are_lines_of_the_workers_log(
     rival: Rival, workers: Workers, tmp_path: Path, pool: str
 ) -> None:

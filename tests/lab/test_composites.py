@@ -9,6 +9,7 @@ import pytest
 
 from rival_workers import StepError, branch, create_workflow, for_each, loop, parallel, step, workflow
 from rival_workers.testing import Lab, LabError
+from tests.support.effort import examples
 
 BUSY = StepError("busy", behavior="retry")
 
@@ -188,7 +189,7 @@ def expected() -> Any:
         return outcome(lab)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(examples(2)))
 def test_neither_order_nor_duplicates_change_anything(expected: Any, seed: int) -> None:
     with Lab(shuffle=seed, duplicate=True, continuation=bool(seed % 2)) as lab:
         assert outcome(lab) == expected

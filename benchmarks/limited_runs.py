@@ -16,7 +16,7 @@ from benchmarks.loads import Load
 from benchmarks.marks import mark, marks
 from benchmarks.waiting_runs import sweeps_ms
 from rival_client.model.payload import Json
-from rival_client.model.step_config import StepConfig
+from rival_client.model.policies.step_config import StepConfig
 from rival_workers import limit
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Advance, EndRun

@@ -15,7 +15,7 @@ from benchmarks.fleet import wait_until
 from benchmarks.lines import emit
 from benchmarks.loads import Load
 from benchmarks.marks import marks
-from rival_client.model.breakers import Breaker
+from rival_client.model.policies.breakers import Breaker
 from rival_workers.store import open_store
 from rival_workers.store.claim_records import Claim
 

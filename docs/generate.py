@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from rival_client.model.option_fields import FIELDS
-from rival_client.model.run_policies import NOT_IN_RULES
-from rival_client.model.step_config import TARGETS
+from rival_client.model.policies.option_fields import FIELDS
+from rival_client.model.policies.run_policies import NOT_IN_RULES
+from rival_client.model.policies.step_config import TARGETS
 from rival_client.model.transitions import RUN_TRANSITIONS, STEP_TRANSITIONS, Transition
 
 STATE_MACHINES = Path(__file__).parent / "reference" / "state-machines.md"
@@ -64,7 +64,7 @@ def _edges(transition: Transition) -> Iterator[tuple[str, str]]:
 
 _POLICIES_HEAD = """# Fields of policies
 
-Made from `rival_client/model/step_config.py` by `python docs/generate.py`. Do not edit it by hand.
+Made from `rival_client/model/policies/step_config.py` by `python docs/generate.py`. Do not edit it by hand.
 
 The options of `step(…)`, of rules in `policies`, of `run(policies=…)` and of `rival policy set`. Durations are seconds,
 or a `timedelta` in Python. "For": what can have the field: a step, an external step, the function of a composite or of

@@ -40,23 +40,23 @@ if TYPE_CHECKING:
         UnknownWorkflow,
         WaitTimeout,
     )
-    from rival_client.model.breakers import BreakerRecord
     from rival_client.model.dead_letters import DeadLetter, DeadLetterFilter
-    from rival_client.model.idempotency_records import IdempotencyRecord
-    from rival_client.model.limit_records import LimitDetail, LimitKey, LimitRecord, LimitWaiter
-    from rival_client.model.matchers import at_path, every, in_workflow, labelled, named, of_kind, tagged
-    from rival_client.model.policy_explanation import ExplainedField, PolicyExplanation
-    from rival_client.model.presets import PolicyRules, fast_fail, io_policy, llm_policy, merge_policies
+    from rival_client.model.limits.idempotency_records import IdempotencyRecord
+    from rival_client.model.limits.limit_records import LimitDetail, LimitKey, LimitRecord, LimitWaiter
+    from rival_client.model.policies.breakers import BreakerRecord
+    from rival_client.model.policies.matchers import at_path, every, in_workflow, labelled, named, of_kind, tagged
+    from rival_client.model.policies.policy_explanation import ExplainedField, PolicyExplanation
+    from rival_client.model.policies.presets import PolicyRules, fast_fail, io_policy, llm_policy, merge_policies
+    from rival_client.model.policies.rulebook import FleetRule
     from rival_client.model.rebuild import rebuild
     from rival_client.model.rebuilt_records import RebuiltRun, RebuiltStep
     from rival_client.model.records import Reopened, Run, RunResult, RunState
     from rival_client.model.recovery import Recovery
-    from rival_client.model.rulebook import FleetRule
     from rival_client.model.run_entries import HistoryEntry, LogEntry
     from rival_client.model.run_node import RunNode
     from rival_client.model.statuses import RunStatus, StepStatus
     from rival_client.model.step_records import Attempt, LastError, Step
-    from rival_client.model.why_records import Reason, Why
+    from rival_client.model.why.why_records import Reason, Why
     from rival_client.model.workflow_info import WorkflowInfo
     from rival_client.settings import Settings
     from rival_client.sql.events import Sent
@@ -193,11 +193,11 @@ if not TYPE_CHECKING:
                 "UnknownWorkflow",
                 "WaitTimeout",
             ],
-            "rival_client.model.breakers": ["BreakerRecord"],
+            "rival_client.model.policies.breakers": ["BreakerRecord"],
             "rival_client.model.dead_letters": ["DeadLetter", "DeadLetterFilter"],
-            "rival_client.model.idempotency_records": ["IdempotencyRecord"],
-            "rival_client.model.limit_records": ["LimitDetail", "LimitKey", "LimitRecord", "LimitWaiter"],
-            "rival_client.model.matchers": [
+            "rival_client.model.limits.idempotency_records": ["IdempotencyRecord"],
+            "rival_client.model.limits.limit_records": ["LimitDetail", "LimitKey", "LimitRecord", "LimitWaiter"],
+            "rival_client.model.policies.matchers": [
                 "at_path",
                 "every",
                 "in_workflow",
@@ -206,18 +206,24 @@ if not TYPE_CHECKING:
                 "of_kind",
                 "tagged",
             ],
-            "rival_client.model.policy_explanation": ["ExplainedField", "PolicyExplanation"],
-            "rival_client.model.presets": ["PolicyRules", "fast_fail", "io_policy", "llm_policy", "merge_policies"],
+            "rival_client.model.policies.policy_explanation": ["ExplainedField", "PolicyExplanation"],
+            "rival_client.model.policies.presets": [
+                "PolicyRules",
+                "fast_fail",
+                "io_policy",
+                "llm_policy",
+                "merge_policies",
+            ],
             "rival_client.model.rebuild": ["rebuild"],
             "rival_client.model.rebuilt_records": ["RebuiltRun", "RebuiltStep"],
             "rival_client.model.records": ["Reopened", "Run", "RunResult", "RunState"],
             "rival_client.model.recovery": ["Recovery"],
-            "rival_client.model.rulebook": ["FleetRule"],
+            "rival_client.model.policies.rulebook": ["FleetRule"],
             "rival_client.model.run_entries": ["HistoryEntry", "LogEntry"],
             "rival_client.model.run_node": ["RunNode"],
             "rival_client.model.statuses": ["RunStatus", "StepStatus"],
             "rival_client.model.step_records": ["Attempt", "LastError", "Step"],
-            "rival_client.model.why_records": ["Reason", "Why"],
+            "rival_client.model.why.why_records": ["Reason", "Why"],
             "rival_client.model.workflow_info": ["WorkflowInfo"],
             "rival_client.settings": ["Settings"],
             "rival_client.sql.reads.event_reads": ["EventRecord", "TopicCount"],

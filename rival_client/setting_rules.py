@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rival_client.errors import InvalidSetting
-from rival_client.model.amounts import MAX_INT, MAX_SECONDS
-from rival_client.model.argument_errors import shown
-from rival_client.model.arguments import MAX_NAME, is_unicode
-from rival_client.model.queues import is_queue, split_queues
+from rival_client.model.checks.amounts import MAX_INT, MAX_SECONDS
+from rival_client.model.checks.argument_errors import shown
+from rival_client.model.checks.arguments import MAX_NAME, is_unicode
+from rival_client.model.starts.queues import is_queue, split_queues
 from rival_client.url_rules import Url
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")

@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rival_client.errors import ConfigurationError
-from rival_client.model.argument_errors import MAX_TEXT, shown
-from rival_client.model.arguments import is_unicode
+from rival_client.model.checks.argument_errors import MAX_TEXT, shown
+from rival_client.model.checks.arguments import is_unicode
 from rival_client.model.masking import masked
 
 

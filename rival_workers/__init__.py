@@ -13,11 +13,20 @@ from rival_client.late_names import late_names
 
 if TYPE_CHECKING:
     from rival_client import __version__ as __version__
-    from rival_client.model.breakers import breaker
-    from rival_client.model.fallback_option import RetryWith, retry_with, value
-    from rival_client.model.limit_options import limit, rate
-    from rival_client.model.matchers import at_path, default, every, in_workflow, labelled, named, of_kind, tagged
-    from rival_client.model.presets import PolicyRules, fast_fail, io_policy, llm_policy, merge_policies
+    from rival_client.model.limits.limit_options import limit, rate
+    from rival_client.model.policies.breakers import breaker
+    from rival_client.model.policies.fallback_option import RetryWith, retry_with, value
+    from rival_client.model.policies.matchers import (
+        at_path,
+        default,
+        every,
+        in_workflow,
+        labelled,
+        named,
+        of_kind,
+        tagged,
+    )
+    from rival_client.model.policies.presets import PolicyRules, fast_fail, io_policy, llm_policy, merge_policies
     from rival_workers.definition.builder import create_workflow
     from rival_workers.definition.composites import branch, for_each, loop, parallel, workflow
     from rival_workers.definition.files import register_workflow_file, register_workflows_from_directory
@@ -155,10 +164,10 @@ if not TYPE_CHECKING:
         __name__,
         {
             "rival_client": ["__version__"],
-            "rival_client.model.breakers": ["breaker"],
-            "rival_client.model.fallback_option": ["RetryWith", "retry_with", "value"],
-            "rival_client.model.limit_options": ["limit", "rate"],
-            "rival_client.model.matchers": [
+            "rival_client.model.policies.breakers": ["breaker"],
+            "rival_client.model.policies.fallback_option": ["RetryWith", "retry_with", "value"],
+            "rival_client.model.limits.limit_options": ["limit", "rate"],
+            "rival_client.model.policies.matchers": [
                 "at_path",
                 "default",
                 "every",
@@ -168,7 +177,13 @@ if not TYPE_CHECKING:
                 "of_kind",
                 "tagged",
             ],
-            "rival_client.model.presets": ["PolicyRules", "fast_fail", "io_policy", "llm_policy", "merge_policies"],
+            "rival_client.model.policies.presets": [
+                "PolicyRules",
+                "fast_fail",
+                "io_policy",
+                "llm_policy",
+                "merge_policies",
+            ],
             "rival_workers.definition.builder": ["create_workflow"],
             "rival_workers.definition.composites": ["branch", "for_each", "loop", "parallel", "workflow"],
             "rival_workers.definition.files": ["register_workflow_file", "register_workflows_from_directory"],

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from rival_client.model import statuses
-from rival_client.model.fallback_option import RetryWith
-from rival_client.model.matchers import Node
-from rival_client.model.option_conflicts import conflicts
-from rival_client.model.policy_explanation import explained
-from rival_client.model.policy_options import RULE_OPTIONS, checked_options
-from rival_client.model.policy_rules import Layer, Resolved, own_layer
-from rival_client.model.policy_rules import resolve as resolve_layers
-from rival_client.model.run_policies import GivenRule, PoliciesMode, run_policies
-from rival_client.model.step_config import StepConfig
+from rival_client.model.policies.fallback_option import RetryWith
+from rival_client.model.policies.matchers import Node
+from rival_client.model.policies.option_conflicts import conflicts
+from rival_client.model.policies.policy_explanation import explained
+from rival_client.model.policies.policy_options import RULE_OPTIONS, checked_options
+from rival_client.model.policies.policy_rules import Layer, Resolved, own_layer
+from rival_client.model.policies.policy_rules import resolve as resolve_layers
+from rival_client.model.policies.run_policies import GivenRule, PoliciesMode, run_policies
+from rival_client.model.policies.step_config import StepConfig
 from rival_workers.definition.given_rules import read_rules
 from rival_workers.definition.rules import PolicyRule, RuleSet
 from rival_workers.engine import decisions

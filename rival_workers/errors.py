@@ -28,7 +28,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from rival_client.errors import RivalError
-from rival_client.model.step_config import Backoff as Backoff
+from rival_client.model.policies.step_config import Backoff as Backoff
 from rival_workers.engine.retry_after import RetryAfter, seconds_to_wait
 
 Behavior = Literal["stop", "continue", "retry"]

@@ -17,8 +17,8 @@ from rival_client.broker.kombu_doorbell import KombuDoorbell
 from rival_client.broker.message import AnyMessage
 from rival_client.broker.run_end import LocalRunEndNotifier
 from rival_client.errors import InvalidArgument, RivalError
-from rival_client.model import amounts
-from rival_client.model.argument_errors import invalid
+from rival_client.model.checks import amounts
+from rival_client.model.checks.argument_errors import invalid
 from rival_client.model.inputs import InputValidator
 from rival_workers.definition.call_places import in_a_notebook
 from rival_workers.definition.default_registry import default_registry

@@ -15,12 +15,12 @@ from rival_client.db.conflict_retries import repeating_conflicts
 from rival_client.db.database import Database
 from rival_client.errors import NotPossible, listed
 from rival_client.model import statuses
-from rival_client.model.amounts import MAX_INT
+from rival_client.model.checks.amounts import MAX_INT
 from rival_client.model.payload import NULL, Json, dump
-from rival_client.model.policy_explanation import ExplainedField, PolicyExplanation, as_recorded, explained
-from rival_client.model.queues import Route
+from rival_client.model.policies.policy_explanation import ExplainedField, PolicyExplanation, as_recorded, explained
+from rival_client.model.policies.rulebook import NO_RULES, Rulebook
 from rival_client.model.records import Reopened
-from rival_client.model.rulebook import NO_RULES, Rulebook
+from rival_client.model.starts.queues import Route
 from rival_client.settings import Settings
 from rival_client.sql.fleet_rules import read_rulebook
 from rival_client.sql.reads.run_reads import read_attempts, read_run, read_step

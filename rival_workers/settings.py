@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, fields
 from typing import Any
 
-from rival_client.model.queues import ServedQueues, split_queues
+from rival_client.model.starts.queues import ServedQueues, split_queues
 from rival_client.model.timers import NEAR
 from rival_client.setting_rules import Flag, OneOf, QueueNames, Seconds, Whole, Words, setting
 from rival_client.settings import Settings, masked

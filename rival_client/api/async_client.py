@@ -29,13 +29,13 @@ from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIM
 from rival_client.db import async_caller_tx, caller_connections
 from rival_client.errors import WaitTimeout
 from rival_client.forks import call_after_fork
-from rival_client.model import amounts, arguments
-from rival_client.model.arguments import HasName
+from rival_client.model.checks import amounts, arguments
+from rival_client.model.checks.arguments import HasName
 from rival_client.model.records import RunResult
-from rival_client.model.run_ids import batched, named_run, run_ids_for
-from rival_client.model.run_options import RunOptions
-from rival_client.model.start_options import StartOptions
-from rival_client.model.starts import Start
+from rival_client.model.starts.run_ids import batched, named_run, run_ids_for
+from rival_client.model.starts.run_options import RunOptions
+from rival_client.model.starts.start_options import StartOptions
+from rival_client.model.starts.starts import Start
 from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.settings import Settings
 from rival_client.sql.gathered_starts import gather_run

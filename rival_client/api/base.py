@@ -14,7 +14,7 @@ from rival_client.broker.run_end import RunEndNotifier, open_run_end_notifier
 from rival_client.db.database import Database
 from rival_client.db.prepared import PreparedPool
 from rival_client.errors import RivalError, UnknownWorkflow
-from rival_client.model import arguments
+from rival_client.model.checks import arguments
 from rival_client.model.inputs import InputValidator
 from rival_client.model.workflow_info import WorkflowInfo
 from rival_client.settings import Settings

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
-from rival_client.model import amounts, arguments
-from rival_client.model.breakers import BreakerRecord
+from rival_client.model.checks import amounts, arguments
+from rival_client.model.policies.breakers import BreakerRecord
 from rival_client.sql import breakers as statements
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from rival_client.errors import InvalidArgument
-from rival_client.model import arguments
+from rival_client.model.checks import arguments
 from rival_client.model.records import Reopened, Run
 
 Verb = Literal["retry", "rewind", "pause", "resume", "cancel", "skip", "set_result"]

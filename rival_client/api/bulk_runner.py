@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from rival_client.api.bulk import BulkOrder, BulkOutcome, Verb
 from rival_client.errors import ConfigurationError, DatabaseError, NotPossible, RivalError
-from rival_client.model import amounts, arguments, statuses
+from rival_client.model import statuses
+from rival_client.model.checks import amounts, arguments
 from rival_client.model.records import Reopened, Run
 from rival_client.model.statuses import RUN_ACTIVE
 from rival_client.sql.reads.run_filter import RunFilter

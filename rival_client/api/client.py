@@ -28,13 +28,13 @@ from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIM
 from rival_client.db import caller_connections, caller_tx
 from rival_client.db.statement_runs import on_sqlalchemy, run_statements
 from rival_client.errors import DatabaseError, RivalError, RunNotEnded, RunNotFound, WaitTimeout
-from rival_client.model import amounts, arguments
-from rival_client.model.arguments import HasName
+from rival_client.model.checks import amounts, arguments
+from rival_client.model.checks.arguments import HasName
 from rival_client.model.records import RunResult
-from rival_client.model.run_ids import batched, named_run, run_ids_for
-from rival_client.model.run_options import RunOptions
-from rival_client.model.start_options import StartOptions
-from rival_client.model.starts import Start
+from rival_client.model.starts.run_ids import batched, named_run, run_ids_for
+from rival_client.model.starts.run_options import RunOptions
+from rival_client.model.starts.start_options import StartOptions
+from rival_client.model.starts.starts import Start
 from rival_client.model.timers import NEAR, is_near
 from rival_client.sql import run_inserts
 from rival_client.sql.gathered_starts import Gathered, gather_run

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
 from rival_client.errors import NotPossible, RunNotFound
-from rival_client.model import amounts, arguments
+from rival_client.model.checks import amounts, arguments
 from rival_client.model.dead_letters import DeadLetter, DeadLetterFilter
 from rival_client.model.transitions import run_sources
 from rival_client.sql.dead_letters import dead_letters_of, drop_dead_letter, list_dead_letters

@@ -12,7 +12,7 @@ from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
 from rival_client.broker.message import EventMessage
 from rival_client.db import async_caller_tx, caller_tx
-from rival_client.model import amounts, arguments
+from rival_client.model.checks import amounts, arguments
 from rival_client.sql.event_inserts import INSERT_EVENT, insert_event, sent_unless_full
 from rival_client.sql.events import Delivery, Event, Sent, made_event
 from rival_client.sql.reads.event_reads import EventRecord, TopicCount, count_by_topic, list_events

@@ -7,7 +7,7 @@ from typing import Any
 
 from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
-from rival_client.model import arguments
+from rival_client.model.checks import arguments
 from rival_client.model.completion_token import CompletionToken
 from rival_client.model.payload import Json, dump
 from rival_client.sql import external_steps

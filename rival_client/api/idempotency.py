@@ -5,9 +5,9 @@ from __future__ import annotations
 from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
 from rival_client.errors import InvalidArgument
-from rival_client.model import amounts, arguments
-from rival_client.model.idempotency import MAX_KEY
-from rival_client.model.idempotency_records import IdempotencyRecord, KeyName
+from rival_client.model.checks import amounts, arguments
+from rival_client.model.limits.idempotency import MAX_KEY
+from rival_client.model.limits.idempotency_records import IdempotencyRecord, KeyName
 from rival_client.sql.idempotency import drop_key
 from rival_client.sql.reads.idempotency_reads import is_named, keys_of_workflow, list_keys
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from rival_client.api.handles import AsyncRunHandle, AsyncStarted, RunHandle, Started
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT
-from rival_client.model import arguments
+from rival_client.model.checks import arguments
 from rival_client.model.records import RunResult, RunState
-from rival_client.model.run_options import RunOptions
+from rival_client.model.starts.run_options import RunOptions
 
 if TYPE_CHECKING:
     from rival_client.api.async_client import AsyncRival

@@ -7,9 +7,9 @@ from sqlalchemy import Connection
 from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
 from rival_client.errors import InvalidArgument
-from rival_client.model import amounts, arguments
-from rival_client.model.limit_records import LimitDetail, LimitRecord
-from rival_client.model.singletons import SUFFIX
+from rival_client.model.checks import amounts, arguments
+from rival_client.model.limits.limit_records import LimitDetail, LimitRecord
+from rival_client.model.limits.singletons import SUFFIX
 from rival_client.sql.limit_records import list_limits, read_limit, reset_limit, set_limit
 
 

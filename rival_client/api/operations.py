@@ -12,7 +12,7 @@ from rival_client.api.base import ClientBase
 from rival_client.api.bulk import LIMIT, Bulk, BulkOrder, BulkOutcome, Verb
 from rival_client.api.bulk_runner import BulkRunner
 from rival_client.broker.message import StepMessage
-from rival_client.model import amounts, arguments
+from rival_client.model.checks import amounts, arguments
 from rival_client.model.records import Reopened
 from rival_client.model.recovery import Recovery
 from rival_client.sql import orphans, runs

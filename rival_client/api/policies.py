@@ -11,12 +11,12 @@ from sqlalchemy import Connection
 from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
 from rival_client.errors import InvalidArgument
-from rival_client.model import amounts, arguments
-from rival_client.model.matchers import Matcher, every, in_workflow
-from rival_client.model.policy_explanation import PolicyExplanation
-from rival_client.model.policy_rules import Rule
-from rival_client.model.rulebook import FleetRule
-from rival_client.model.run_policies import one_rule
+from rival_client.model.checks import amounts, arguments
+from rival_client.model.policies.matchers import Matcher, every, in_workflow
+from rival_client.model.policies.policy_explanation import PolicyExplanation
+from rival_client.model.policies.policy_rules import Rule
+from rival_client.model.policies.rulebook import FleetRule
+from rival_client.model.policies.run_policies import one_rule
 from rival_client.sql import fleet_rules
 
 

@@ -10,13 +10,13 @@ from typing import Any
 from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
 from rival_client.errors import DatabaseUnavailable, RunNotFound, UnknownWorkflow
-from rival_client.model import amounts, arguments
-from rival_client.model.explain import explain
+from rival_client.model.checks import amounts, arguments
 from rival_client.model.records import Run, RunResult, RunState
 from rival_client.model.run_entries import HistoryEntry, LogEntry
 from rival_client.model.run_node import RunNode
 from rival_client.model.statuses import RUN_ACTIVE, RunStatus
-from rival_client.model.why_records import Why
+from rival_client.model.why.explain import explain
+from rival_client.model.why.why_records import Why
 from rival_client.model.workflow_info import WorkflowInfo
 from rival_client.sql import workflows
 from rival_client.sql.reads import logs, run_cursor, run_family, run_reads, run_search, state_reads

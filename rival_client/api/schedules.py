@@ -15,12 +15,12 @@ from rival_client.api.base import ClientBase
 from rival_client.broker.message import StepMessage
 from rival_client.db.types import now
 from rival_client.errors import UnknownSchedule
-from rival_client.model import amounts, arguments
+from rival_client.model.checks import amounts, arguments
 from rival_client.model.cron import checked_rule
-from rival_client.model.planned_schedules import CatchUp, Planned, checked_catch_up, checked_name, run_id_at
-from rival_client.model.run_options import RunOptions
-from rival_client.model.start_options import StartOptions
-from rival_client.model.starts import Start
+from rival_client.model.starts.planned_schedules import CatchUp, Planned, checked_catch_up, checked_name, run_id_at
+from rival_client.model.starts.run_options import RunOptions
+from rival_client.model.starts.start_options import StartOptions
+from rival_client.model.starts.starts import Start
 from rival_client.sql.history import record_requests
 from rival_client.sql.reads.schedule_reads import ScheduleRecord, find_schedule, list_schedules, read_schedule
 from rival_client.sql.run_inserts import insert_runs

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from rival_client.api.handles import StartedStatus
 from rival_client.errors import InvalidArgument
 from rival_client.model.inputs import InputValidator
-from rival_client.model.run_ids import given_or_new_id
-from rival_client.model.start_options import StartOptions
-from rival_client.model.starts import Start
+from rival_client.model.starts.run_ids import given_or_new_id
+from rival_client.model.starts.start_options import StartOptions
+from rival_client.model.starts.starts import Start
 
 CHUNK = 1000
 

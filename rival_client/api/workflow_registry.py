@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from rival_client.api.handles import AsyncStarted, Started
 from rival_client.api.instances import AsyncInstance, Instance
-from rival_client.model import arguments
+from rival_client.model.checks import arguments
 from rival_client.model.records import Run
-from rival_client.model.run_options import RunOptions
+from rival_client.model.starts.run_options import RunOptions
 from rival_client.model.workflow_info import WorkflowInfo
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from rival_client.broker.redis_connection import is_redis
 from rival_client.broker.redis_doorbell import RedisDoorbell
 from rival_client.errors import ConfigurationError
 from rival_client.model.masking import masked, without_secrets
-from rival_client.model.queues import USUAL_ROUTE, Route
+from rival_client.model.starts.queues import USUAL_ROUTE, Route
 
 log = logging.getLogger("rival.doorbell")
 

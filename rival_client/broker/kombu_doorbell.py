@@ -13,7 +13,7 @@ from rival_client.broker.celery_format import celery_body, celery_headers
 from rival_client.broker.message import AnyMessage
 from rival_client.broker.outages import Cooldown, Missed, catch_up
 from rival_client.forks import call_after_fork, leave_open
-from rival_client.model.queues import USUAL_ROUTE, Route, broker_queue
+from rival_client.model.starts.queues import USUAL_ROUTE, Route, broker_queue
 
 
 class KombuDoorbell:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rival_client.model.queues import USUAL_ROUTE, Route
 from rival_client.model.record import record
+from rival_client.model.starts.queues import USUAL_ROUTE, Route
 
 RUN_TASK = "rival.run"
 ATTEMPT_TASK = "rival.attempt"

@@ -17,7 +17,7 @@ from rival_client.broker.celery_format import redis_envelope
 from rival_client.broker.message import AnyMessage
 from rival_client.broker.outages import Cooldown, Missed, catch_up
 from rival_client.broker.redis_connection import REDIS_BOUNDS, Sender
-from rival_client.model.queues import USUAL_ROUTE, Route, broker_queue
+from rival_client.model.starts.queues import USUAL_ROUTE, Route, broker_queue
 
 CHANGED_CHANNEL = "rival:changed:"
 #: A marker per queue that only a broker that has kept its data still has.

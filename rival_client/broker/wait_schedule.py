@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rival_client.model import amounts
+from rival_client.model.checks import amounts
 
 DEFAULT_TIMEOUT = 300.0
 DEFAULT_POLL_INTERVAL = 0.25

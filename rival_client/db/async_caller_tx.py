@@ -10,7 +10,7 @@ import psycopg
 from rival_client.db.caller_connections import as_query, callers_errors, is_async_sqlalchemy, unfit
 from rival_client.db.caller_tx import Publisher, T, existing_run, insert_in, run_in, send_in
 from rival_client.db.statement_runs import run_statements_async
-from rival_client.model.starts import Start
+from rival_client.model.starts.starts import Start
 from rival_client.sql import run_inserts
 from rival_client.sql.event_inserts import INSERT_PSYCOPG as INSERT_EVENT_PSYCOPG
 from rival_client.sql.event_inserts import sent_unless_full

@@ -22,7 +22,7 @@ from rival_client.db.caller_connections import (
 )
 from rival_client.db.statement_runs import on_psycopg, on_sqlalchemy, run_statements
 from rival_client.model.payload import load
-from rival_client.model.starts import Start
+from rival_client.model.starts.starts import Start
 from rival_client.sql import run_inserts
 from rival_client.sql.event_inserts import INSERT_PSYCOPG as INSERT_EVENT_PSYCOPG
 from rival_client.sql.event_inserts import insert_event, sent_unless_full

@@ -13,7 +13,7 @@ import zlib
 from dataclasses import dataclass
 
 from rival_client.errors import InvalidArgument, InvalidToken
-from rival_client.model import amounts, arguments
+from rival_client.model.checks import amounts, arguments
 
 _PREFIX = "rvl_"
 

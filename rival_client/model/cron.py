@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from rival_client.errors import InvalidArgument
-from rival_client.model import argument_errors, arguments
+from rival_client.model.checks import argument_errors, arguments
 
 #: Ten years.
 _LONGEST = 3650 * 86_400

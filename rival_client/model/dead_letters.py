@@ -6,7 +6,7 @@ import datetime as dt
 from dataclasses import dataclass, replace
 from typing import Self
 
-from rival_client.model import amounts, arguments
+from rival_client.model.checks import amounts, arguments
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from rival_client.db.failure_tables import breaker_failures, breakers
 from rival_client.db.types import after, now
-from rival_client.model.breakers import BreakerRecord, BreakerState
+from rival_client.model.policies.breakers import BreakerRecord, BreakerState
 
 #: No attempt probes.
 NO_PROBE: dict[str, Any] = {"probe_run": None, "probe_path": None, "probe_token": None, "successes": 0}

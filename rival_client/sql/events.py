@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel
 
 from rival_client.errors import InvalidArgument
-from rival_client.model import amounts, arguments
+from rival_client.model.checks import amounts, arguments
 from rival_client.model.payload import Json, dump
 from rival_client.model.topics import topic_of
 from rival_client.settings import Settings

@@ -14,8 +14,9 @@ from rival_client.db.guards import step_can
 from rival_client.db.locks import share_run
 from rival_client.db.run_tables import runs, steps
 from rival_client.db.types import after, now
-from rival_client.model import amounts, argument_errors, arguments, statuses
 from rival_client.model import history_entries as entries
+from rival_client.model import statuses
+from rival_client.model.checks import amounts, argument_errors, arguments
 from rival_client.model.completion_token import CompletionToken
 from rival_client.model.kinds import EXTERNAL
 from rival_client.model.payload import Json, dump, serialise

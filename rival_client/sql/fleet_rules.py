@@ -13,9 +13,9 @@ from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, sel
 
 from rival_client.db.fleet_tables import rulebook, rules
 from rival_client.db.types import after, now
-from rival_client.model.matchers import load_matcher
-from rival_client.model.policy_rules import Rule
-from rival_client.model.rulebook import FleetRule, Rulebook
+from rival_client.model.policies.matchers import load_matcher
+from rival_client.model.policies.policy_rules import Rule
+from rival_client.model.policies.rulebook import FleetRule, Rulebook
 
 #: More rules than this are a mistake: every process keeps all of them.
 MAX_RULES = 1000

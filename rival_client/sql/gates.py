@@ -28,8 +28,8 @@ from sqlalchemy import ColumnElement, Connection, select, tuple_, update
 from rival_client.broker.message import StepMessage
 from rival_client.db.limit_tables import gates, tickets
 from rival_client.db.types import after, clock, now
-from rival_client.model.priorities import HIGH
-from rival_client.model.queues import USUAL_ROUTE, Route
+from rival_client.model.starts.priorities import HIGH
+from rival_client.model.starts.queues import USUAL_ROUTE, Route
 from rival_client.model.timers import NEVER_PUBLISHED
 from rival_client.sql.recovery import chosen
 

@@ -15,9 +15,9 @@ from rival_client.db.types import Payload, after, later, now
 from rival_client.errors import InvalidPayload
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
-from rival_client.model.gathering import Gathering
 from rival_client.model.payload import Json, serialise
-from rival_client.model.starts import Start
+from rival_client.model.starts.gathering import Gathering
+from rival_client.model.starts.starts import Start
 from rival_client.model.timers import LEAD
 from rival_client.sql.shared_starts import Statements, json_value
 

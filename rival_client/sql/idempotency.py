@@ -19,7 +19,7 @@ from rival_client.db.run_tables import runs, steps
 from rival_client.db.types import after, clock, now
 from rival_client.errors import NotPossible
 from rival_client.model import history_entries as entries
-from rival_client.model.idempotency_records import KeyName
+from rival_client.model.limits.idempotency_records import KeyName
 from rival_client.model.payload import Json
 from rival_client.model.statuses import STEP_OPEN
 from rival_client.sql.gates import Grant, grant_keyed

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, func, select, true, update
 
 from rival_client.db.limit_tables import gates, limits, tickets
 from rival_client.errors import UnknownLimit
-from rival_client.model.limit_records import LimitDetail, LimitKey, LimitRecord, LimitWaiter
+from rival_client.model.limits.limit_records import LimitDetail, LimitKey, LimitRecord, LimitWaiter
 from rival_client.sql.limit_rows import change_limit
 
 

@@ -10,8 +10,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from rival_client.db.limit_tables import gates, limits
 from rival_client.db.types import now
-from rival_client.model.limit_shards import called_ahead, pace, share
-from rival_client.model.limits import Limit
+from rival_client.model.limits.limit_shards import called_ahead, pace, share
+from rival_client.model.limits.limits import Limit
 from rival_client.sql.gates import lock_gates, look_again
 
 

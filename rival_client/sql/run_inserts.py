@@ -21,7 +21,7 @@ from rival_client.errors import RunConflict
 from rival_client.model import statuses
 from rival_client.model.json_match import same
 from rival_client.model.payload import load
-from rival_client.model.starts import Start
+from rival_client.model.starts.starts import Start
 from rival_client.model.timers import LEAD
 
 _INSERT_RUNS = f"""

@@ -15,7 +15,7 @@ from rival_client.db.types import after, now
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.kinds import CANCEL, COMPOSITE_KINDS, HANDLER
-from rival_client.model.queues import Route
+from rival_client.model.starts.queues import Route
 from rival_client.model.transitions import run_sources
 from rival_client.sql import orphans
 from rival_client.sql.gates import leave

@@ -12,7 +12,7 @@ from rival_client.db.fleet_tables import PAUSED_UNTIL, schedules
 from rival_client.db.run_tables import workflows
 from rival_client.db.types import now
 from rival_client.errors import RivalError
-from rival_client.model.planned_schedules import Planned
+from rival_client.model.starts.planned_schedules import Planned
 from rival_client.sql.reads.schedule_reads import RECORDS, schedule_of
 
 

@@ -14,7 +14,7 @@ from rival_client.db.run_tables import runs
 from rival_client.db.types import Payload, now
 from rival_client.model import history_entries as entries
 from rival_client.model.payload import serialise
-from rival_client.model.starts import Start
+from rival_client.model.starts.starts import Start
 
 T = TypeVar("T")
 #: Gives statements, gets their rows, and returns a value.

@@ -17,7 +17,7 @@ from rival_client.db.types import after
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.kinds import WITH_LANES
-from rival_client.model.queues import USUAL_ROUTE, Route
+from rival_client.model.starts.queues import USUAL_ROUTE, Route
 from rival_client.sql.history import record
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, RowMapping, select
 
 from rival_client.db.run_tables import workflows
-from rival_client.model.priorities import given_priority
+from rival_client.model.starts.priorities import given_priority
 from rival_client.model.workflow_info import WorkflowInfo
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rival_client.model.breakers import BreakerRecord
+from rival_client.model.policies.breakers import BreakerRecord
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.display.formats import time_text
 from rival_workers.cli.display.output import console, json_option, print_json, table

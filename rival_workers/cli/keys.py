@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rival_client.errors import RivalError
-from rival_client.model.idempotency_records import IdempotencyRecord
+from rival_client.model.limits.idempotency_records import IdempotencyRecord
 from rival_client.model.statuses import COMPLETED
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.display.formats import time_text

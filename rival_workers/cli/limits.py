@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rival_client.model.limit_records import LimitDetail, LimitRecord
+from rival_client.model.limits.limit_records import LimitDetail, LimitRecord
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.display.formats import time_text
 from rival_workers.cli.display.output import console, json_option, print_json, table

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from rival_client.model.matchers import matcher_problems
-from rival_client.model.policy_explanation import ExplainedField
-from rival_client.model.rulebook import FleetRule
+from rival_client.model.policies.matchers import matcher_problems
+from rival_client.model.policies.policy_explanation import ExplainedField
+from rival_client.model.policies.rulebook import FleetRule
 from rival_workers.cli.completion import complete_runs, complete_workflows
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.display.formats import one_line, time_text

@@ -10,7 +10,7 @@ import click
 from rival_client.broker.wait_schedule import DEFAULT_TIMEOUT
 from rival_client.model import statuses
 from rival_client.model.records import Run, RunResult
-from rival_client.model.run_options import RunOptions
+from rival_client.model.starts.run_options import RunOptions
 from rival_client.model.statuses import RUN_ACTIVE
 from rival_client.model.workflow_info import WorkflowInfo
 from rival_client.sql.reads.run_filter import RunFilter

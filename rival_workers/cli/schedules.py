@@ -8,8 +8,8 @@ from typing import Any, get_args
 
 import click
 
-from rival_client.model.planned_schedules import CatchUp
-from rival_client.model.run_options import RunOptions
+from rival_client.model.starts.planned_schedules import CatchUp
+from rival_client.model.starts.run_options import RunOptions
 from rival_client.sql.reads.schedule_reads import ScheduleRecord
 from rival_workers.cli.completion import complete_workflows
 from rival_workers.cli.connection import open_rival

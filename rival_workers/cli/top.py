@@ -14,8 +14,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from rival_client.db.read_only import Cost, ReadOnlyDatabase, counted
-from rival_client.model.breakers import BreakerRecord
-from rival_client.model.queues import DEFAULT_QUEUE
+from rival_client.model.policies.breakers import BreakerRecord
+from rival_client.model.starts.queues import DEFAULT_QUEUE
 from rival_client.settings import Settings
 from rival_client.sql.breakers import list_breakers
 from rival_client.sql.reads import fleet_reads, queue_reads

@@ -7,7 +7,7 @@ import dataclasses
 import click
 from rich.text import Text
 
-from rival_client.model.why_records import Reason
+from rival_client.model.why.why_records import Reason
 from rival_workers.cli.completion import complete_runs
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.display.formats import printable, status_text, time_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rival_client.model.run_entries import HistoryEntry
-from rival_client.model.why_records import Reason, Why
+from rival_client.model.why.why_records import Reason, Why
 from rival_workers.dashboard.values import moment
 from rival_workers.dashboard.veil import Veil
 

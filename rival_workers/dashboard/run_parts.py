@@ -7,12 +7,12 @@ from typing import Any
 
 from rival_client.db.locks import newest_entry
 from rival_client.db.log_tables import history, logs
-from rival_client.model.explain import explain
 from rival_client.model.history_entries import REQUESTED
 from rival_client.model.kinds import BRANCH
 from rival_client.model.records import Run, RunState
 from rival_client.model.run_entries import HistoryEntry
 from rival_client.model.step_records import Step
+from rival_client.model.why.explain import explain
 from rival_client.sql.reads.capped_counts import count_of_run
 from rival_client.sql.reads.executors import workers_of
 from rival_client.sql.reads.history_reads import newest_ids, read_history

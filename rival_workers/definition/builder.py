@@ -8,9 +8,9 @@ from typing import Any, Self, Unpack
 
 from pydantic import BaseModel
 
-from rival_client.model.limits import Limit
-from rival_client.model.planned_schedules import CatchUp
-from rival_client.model.priorities import Priority
+from rival_client.model.limits.limits import Limit
+from rival_client.model.starts.planned_schedules import CatchUp
+from rival_client.model.starts.priorities import Priority
 from rival_workers.definition import composites
 from rival_workers.definition.call_places import calling_place, in_a_notebook
 from rival_workers.definition.composite_specs import Function, Steps

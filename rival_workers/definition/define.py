@@ -11,11 +11,11 @@ from typing import Any, Unpack
 from pydantic import BaseModel, TypeAdapter
 
 from rival_client.errors import InvalidArgument
-from rival_client.model import arguments
-from rival_client.model.given_limits import read_run_limits
-from rival_client.model.policy_options import seconds, unknown_options
-from rival_client.model.priorities import LEVELS
-from rival_client.model.queues import QUEUE_EXPECTED, is_queue
+from rival_client.model.checks import arguments
+from rival_client.model.limits.given_limits import read_run_limits
+from rival_client.model.policies.policy_options import seconds, unknown_options
+from rival_client.model.starts.priorities import LEVELS
+from rival_client.model.starts.queues import QUEUE_EXPECTED, is_queue
 from rival_workers.definition.call_places import Place
 from rival_workers.definition.function_calls import Resolve
 from rival_workers.definition.given_rules import read_rules

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rival_client.model.matchers import Matcher, read_matcher
-from rival_client.model.policy_options import RULE_OPTIONS, checked_options
-from rival_client.model.policy_rules import Rule
+from rival_client.model.policies.matchers import Matcher, read_matcher
+from rival_client.model.policies.policy_options import RULE_OPTIONS, checked_options
+from rival_client.model.policies.policy_rules import Rule
 from rival_workers.definition.hooks import OF_ATTEMPTS, read_hooks
 from rival_workers.definition.rules import Predicate, RuleSet
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rival_client.model.arguments import MAX_NAME
-from rival_client.model.option_fields import FIELDS, fields_of
-from rival_client.model.policy_options import RULE_OPTIONS
-from rival_client.model.policy_rules import overridden
-from rival_client.model.step_config import Target
+from rival_client.model.checks.arguments import MAX_NAME
+from rival_client.model.policies.option_fields import FIELDS, fields_of
+from rival_client.model.policies.policy_options import RULE_OPTIONS
+from rival_client.model.policies.policy_rules import overridden
+from rival_client.model.policies.step_config import Target
 from rival_workers.definition.call_places import is_ours
 from rival_workers.definition.inject import Injection, injection, refuse_generator
 from rival_workers.definition.return_types import written_function

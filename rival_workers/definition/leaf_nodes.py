@@ -9,11 +9,11 @@ from typing import Any, Protocol, runtime_checkable
 from pydantic import ValidationError
 
 from rival_client.errors import InvalidArgument
-from rival_client.model import amounts, arguments
-from rival_client.model.given_limits import functions_of
-from rival_client.model.limit_options import LIMITS
-from rival_client.model.matchers import Node
-from rival_client.model.policy_rules import overridden
+from rival_client.model.checks import amounts, arguments
+from rival_client.model.limits.given_limits import functions_of
+from rival_client.model.limits.limit_options import LIMITS
+from rival_client.model.policies.matchers import Node
+from rival_client.model.policies.policy_rules import overridden
 from rival_workers.definition.function_calls import Call
 from rival_workers.definition.given_steps import as_spec, checked_injection, is_name, name_of
 from rival_workers.definition.inject import Injection

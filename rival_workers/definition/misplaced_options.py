@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rival_client.model.kinds import FLOW
-from rival_client.model.matchers import Node
-from rival_client.model.option_fields import FIELDS
+from rival_client.model.policies.matchers import Node
+from rival_client.model.policies.option_fields import FIELDS
 from rival_workers.definition.given_steps import options_for
 
 _ONE_STEP = "give it to a step within, or to a step before or after it"

@@ -6,11 +6,11 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from rival_client.model.fallback_option import FallbackOption, RetryWith, Value
-from rival_client.model.idempotency_records import Scope
-from rival_client.model.limits import Limit
-from rival_client.model.priorities import Priority
-from rival_client.model.step_config import Backoff, ExecutionMode, FailureAction, LogLevel
+from rival_client.model.limits.idempotency_records import Scope
+from rival_client.model.limits.limits import Limit
+from rival_client.model.policies.fallback_option import FallbackOption, RetryWith, Value
+from rival_client.model.policies.step_config import Backoff, ExecutionMode, FailureAction, LogLevel
+from rival_client.model.starts.priorities import Priority
 
 if TYPE_CHECKING:
     from rival_workers.definition.schedules import Schedule

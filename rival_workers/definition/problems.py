@@ -11,11 +11,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rival_client.model.matchers import Node
-from rival_client.model.option_conflicts import conflicts
-from rival_client.model.policy_options import checked_options
-from rival_client.model.policy_rules import Layer, Rule, own_layer, resolve
-from rival_client.model.step_config import StepConfig
+from rival_client.model.policies.matchers import Node
+from rival_client.model.policies.option_conflicts import conflicts
+from rival_client.model.policies.policy_options import checked_options
+from rival_client.model.policies.policy_rules import Layer, Rule, own_layer, resolve
+from rival_client.model.policies.step_config import StepConfig
 from rival_workers.definition.composite_specs import CompositeSpec
 from rival_workers.definition.function_calls import Call
 from rival_workers.definition.given_steps import checked_injection, location, options_for

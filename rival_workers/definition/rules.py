@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rival_client.model.matchers import Matcher, Node
-from rival_client.model.option_fields import can_have
-from rival_client.model.policy_rules import Rule
+from rival_client.model.policies.matchers import Matcher, Node
+from rival_client.model.policies.option_fields import can_have
+from rival_client.model.policies.policy_rules import Rule
 from rival_workers.definition.misplaced_options import what_it_is
 from rival_workers.definition.options import PolicyOptions
 

@@ -10,8 +10,8 @@ from typing import Any
 from rival_client.errors import InvalidPayload
 from rival_client.model.cron import checked_rule
 from rival_client.model.payload import DEFAULT_LIMIT, dump, load
-from rival_client.model.planned_schedules import CatchUp, Planned, checked_catch_up, checked_name
-from rival_client.model.start_options import StartOptions
+from rival_client.model.starts.planned_schedules import CatchUp, Planned, checked_catch_up, checked_name
+from rival_client.model.starts.start_options import StartOptions
 
 
 @dataclass(frozen=True)

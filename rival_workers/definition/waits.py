@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Unpack
 
 from pydantic import BaseModel
 
-from rival_client.model.policy_options import seconds
+from rival_client.model.policies.policy_options import seconds
 from rival_client.model.topics import topic_of
 from rival_workers.definition.options import Duration, WaitOptions
 from rival_workers.errors import EventTimeout

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rival_client.model.limits import Limit
-from rival_client.model.planned_schedules import Planned
-from rival_client.model.priorities import Priority
+from rival_client.model.limits.limits import Limit
+from rival_client.model.starts.planned_schedules import Planned
+from rival_client.model.starts.priorities import Priority
 from rival_workers.engine.policy_document import OnCancel
 
 

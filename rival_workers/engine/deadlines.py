@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rival_client.model.step_config import StepConfig
+from rival_client.model.policies.step_config import StepConfig
 
 
 def expiry_error(

@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
-from rival_client.model.breakers import Breaker
-from rival_client.model.error_names import names_of
-from rival_client.model.fallbacks import Fallback, fell_back
 from rival_client.model.history_entries import EXPIRED
 from rival_client.model.payload import NULL, Json, dump
+from rival_client.model.policies.breakers import Breaker
+from rival_client.model.policies.error_names import names_of
+from rival_client.model.policies.fallbacks import Fallback, fell_back
+from rival_client.model.policies.step_config import StepConfig
 from rival_client.model.record import record
-from rival_client.model.step_config import StepConfig
 from rival_workers.engine.deadlines import no_time_for_retry
 from rival_workers.engine.outcomes import Failure as Failure
 from rival_workers.engine.outcomes import Success as Success

@@ -13,10 +13,10 @@ from typing import Any, Literal
 from rival_client.model import statuses
 from rival_client.model.kinds import LEAVES, CompositeKind, LeafKind
 from rival_client.model.lazy import lazy
-from rival_client.model.limits import Limit
-from rival_client.model.policy_rules import DEFAULTS
-from rival_client.model.queues import Route
-from rival_client.model.step_config import StepConfig
+from rival_client.model.limits.limits import Limit
+from rival_client.model.policies.policy_rules import DEFAULTS
+from rival_client.model.policies.step_config import StepConfig
+from rival_client.model.starts.queues import Route
 
 #: The options of the step at a path.
 ConfigOf = Callable[[str], StepConfig]

@@ -6,7 +6,7 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import Any
 
-from rival_client.model.step_config import StepConfig
+from rival_client.model.policies.step_config import StepConfig
 
 #: A limit is a sum of times, which databases round.
 _ROUNDING = 0.001

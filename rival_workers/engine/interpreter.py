@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from rival_client.model import kinds, statuses
 from rival_client.model.payload import load
-from rival_client.model.step_config import FailureAction
+from rival_client.model.policies.step_config import FailureAction
 from rival_workers.engine import paths
 from rival_workers.engine.decisions import End, FallBack
 from rival_workers.engine.effects import (

@@ -7,8 +7,8 @@ from typing import Any
 
 from rival_client.model.history_entries import FAILED
 from rival_client.model.payload import Json
+from rival_client.model.policies.step_config import Backoff
 from rival_client.model.record import record
-from rival_client.model.step_config import Backoff
 from rival_workers.errors import Behavior
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from rival_client.model.matchers import Node
+from rival_client.model.limits.singletons import rules_of
 from rival_client.model.payload import serialise
-from rival_client.model.policy_rules import DEFAULTS, Because, Layer, Resolved, Rule, own_layer, resolve
-from rival_client.model.rulebook import NO_RULES, Rulebook
-from rival_client.model.run_policies import RunPolicies, load_run_policies
-from rival_client.model.singletons import rules_of
-from rival_client.model.step_config import StepConfig, Target
+from rival_client.model.policies.matchers import Node
+from rival_client.model.policies.policy_rules import DEFAULTS, Because, Layer, Resolved, Rule, own_layer, resolve
+from rival_client.model.policies.rulebook import NO_RULES, Rulebook
+from rival_client.model.policies.run_policies import RunPolicies, load_run_policies
+from rival_client.model.policies.step_config import StepConfig, Target
 from rival_workers.engine import paths
 from rival_workers.engine.effects import Advance
 from rival_workers.engine.nodes import FlowNode, SleepNode, StepNode, WaitNode, WorkflowNode

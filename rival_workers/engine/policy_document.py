@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rival_client.model.kinds import FOR_EACH, LOOP
-from rival_client.model.policy_rules import DEFAULTS, Rule, load_rule
+from rival_client.model.policies.policy_rules import DEFAULTS, Rule, load_rule
 
 Options = Mapping[str, Any]
 OnCancel = Literal["compensate", "hooks"]

@@ -7,9 +7,9 @@ widens the second. `no_retry_on` wins over `retry_on`, and a StepError over both
 
 from __future__ import annotations
 
-from rival_client.model.error_names import matching
 from rival_client.model.history_entries import TIMED_OUT
-from rival_client.model.step_config import Backoff, StepConfig
+from rival_client.model.policies.error_names import matching
+from rival_client.model.policies.step_config import Backoff, StepConfig
 from rival_workers.engine.outcomes import Failure
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rival_client.model.limits import Limit
-from rival_client.model.step_config import StepConfig
+from rival_client.model.limits.limits import Limit
+from rival_client.model.policies.step_config import StepConfig
 from rival_workers.engine.paths import place_of
 from rival_workers.engine.policies import Policies
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import quote
 
 from rival_client.model.payload import dump
-from rival_client.model.policy_options import seconds
+from rival_client.model.policies.policy_options import seconds
 from rival_workers.definition.options import PredefinedOptions
 from rival_workers.definition.steps import PlanStep, StepSpec
 from rival_workers.errors import StepError

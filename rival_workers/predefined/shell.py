@@ -22,7 +22,7 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import IO, Any, Unpack
 
-from rival_client.model.policy_options import seconds
+from rival_client.model.policies.policy_options import seconds
 from rival_workers.definition.options import PredefinedOptions
 from rival_workers.definition.steps import PlanStep, StepSpec
 from rival_workers.errors import StepError

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rival_client.errors import DatabaseError
-from rival_client.model.rulebook import NO_RULES, Rulebook
+from rival_client.model.policies.rulebook import NO_RULES, Rulebook
 
 log = logging.getLogger("rival.rules")
 

@@ -10,8 +10,8 @@ from typing import TypeVar
 from rival_client.broker.doorbell import Doorbell
 from rival_client.broker.message import EventMessage, StepMessage
 from rival_client.model import statuses
-from rival_client.model.priorities import HIGH, NORMAL, SECOND_RISE, aged_level, rises
-from rival_client.model.queues import Route
+from rival_client.model.starts.priorities import HIGH, NORMAL, SECOND_RISE, aged_level, rises
+from rival_client.model.starts.queues import Route
 from rival_client.model.timers import BACKOFF_MAX, backoff
 from rival_workers.runtime.attempt.step_transitions import StepTransitions
 from rival_workers.runtime.failing_items import FailingItems

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rival_client.model.idempotency_records import KeyName
+from rival_client.model.limits.idempotency_records import KeyName
 from rival_client.model.payload import Json
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rival_client.model.kinds import STEP
-from rival_client.model.limits import Limit
-from rival_client.model.queues import USUAL_ROUTE, Route
+from rival_client.model.limits.limits import Limit
 from rival_client.model.record import record
+from rival_client.model.starts.queues import USUAL_ROUTE, Route
 from rival_client.sql.gates import Grant
 from rival_client.sql.wake import ReadyStep
 from rival_workers.engine.effects import OpenRow

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rival_client.model.payload import Json
-from rival_client.model.start_options import NO_OPTIONS, StartOptions
+from rival_client.model.starts.start_options import NO_OPTIONS, StartOptions
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from rival_client.model.limits import Limit
+from rival_client.model.limits.limits import Limit
 from rival_client.model.record import record
 from rival_workers.engine.decisions import End, FallBack
 from rival_workers.engine.effects import Advance

@@ -16,7 +16,7 @@ from rival_client.db.tables import metadata
 from rival_client.db.types import after, now
 from rival_client.errors import DatabaseUnavailable
 from rival_client.model import statuses
-from rival_client.model.queues import DEFAULT_QUEUE
+from rival_client.model.starts.queues import DEFAULT_QUEUE
 from rival_client.model.statuses import RUN_TERMINAL
 from rival_workers.store.sql.guards import RUNNING
 

@@ -11,14 +11,14 @@ from typing import Any, Protocol
 
 from rival_client.broker.message import StepMessage
 from rival_client.db.database import Database
-from rival_client.model.breakers import Breaker, BreakerState
-from rival_client.model.limits import Limit
+from rival_client.model.limits.limits import Limit
 from rival_client.model.payload import Json
-from rival_client.model.planned_schedules import Planned
-from rival_client.model.priorities import Priority
-from rival_client.model.rulebook import Rulebook
+from rival_client.model.policies.breakers import Breaker, BreakerState
+from rival_client.model.policies.rulebook import Rulebook
+from rival_client.model.policies.step_config import StepConfig
 from rival_client.model.run_entries import LogEntry
-from rival_client.model.step_config import StepConfig
+from rival_client.model.starts.planned_schedules import Planned
+from rival_client.model.starts.priorities import Priority
 from rival_client.model.step_records import Step
 from rival_client.model.workflow_info import WorkflowInfo
 from rival_client.sql.gates import Grant

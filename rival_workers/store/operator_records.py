@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rival_client.model.queues import USUAL_ROUTE, Route
+from rival_client.model.starts.queues import USUAL_ROUTE, Route
 from rival_workers.engine.rewind_plan import RewindPlan
 from rival_workers.store.claim_records import FinishResult
 

@@ -12,10 +12,10 @@ from rival_client.db.conflict_retries import repeating_conflicts
 from rival_client.db.log_tables import logs
 from rival_client.db.run_tables import runs, workflows
 from rival_client.db.types import now
-from rival_client.model.limits import Limit
+from rival_client.model.limits.limits import Limit
 from rival_client.model.payload import serialise
-from rival_client.model.priorities import Priority, level_of
 from rival_client.model.run_entries import LogEntry
+from rival_client.model.starts.priorities import Priority, level_of
 from rival_client.model.workflow_info import WorkflowInfo
 from rival_client.sql.history import record
 from rival_client.sql.limit_rows import register_limit

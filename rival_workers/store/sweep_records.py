@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rival_client.model import statuses
-from rival_client.model.queues import USUAL_ROUTE, Route
+from rival_client.model.starts.queues import USUAL_ROUTE, Route
 from rival_client.model.timers import NEVER_PUBLISHED
 from rival_workers.store.claim_records import Claim
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rival_client.broker.message import AnyMessage, EventMessage
-from rival_client.model.queues import USUAL_ROUTE, Route
+from rival_client.model.starts.queues import USUAL_ROUTE, Route
 from rival_workers.runtime.attempt.coordinator import Coordinator, Verdict
 from rival_workers.testing.clock import Clock
 

@@ -17,8 +17,8 @@ from pydantic import BaseModel
 
 from rival_client.api.async_client import AsyncRival
 from rival_client.broker.message import AnyMessage, EventMessage
-from rival_client.model import amounts
-from rival_client.model.run_options import RunOptions
+from rival_client.model.checks import amounts
+from rival_client.model.starts.run_options import RunOptions
 from rival_workers.definition.default_registry import default_registry
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.files import register_paths

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rival_client.model import amounts
+from rival_client.model.checks import amounts
 from rival_workers.definition.default_registry import default_registry
 from rival_workers.definition.inject import COMPENSATION_NAMES, IN_ITEM, Injection, injection
 from rival_workers.definition.returns import Returns

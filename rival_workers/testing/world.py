@@ -18,11 +18,11 @@ from rival_client.broker.message import AnyMessage, EventMessage
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT
 from rival_client.db.database import Database
 from rival_client.errors import WaitTimeout
-from rival_client.model import amounts
+from rival_client.model.checks import amounts
 from rival_client.model.inputs import InputValidator
+from rival_client.model.policies.rulebook import FleetRule
 from rival_client.model.records import RunResult
-from rival_client.model.rulebook import FleetRule
-from rival_client.model.run_ids import named_run
+from rival_client.model.starts.run_ids import named_run
 from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.model.workflow_info import WorkflowInfo
 from rival_workers.definition.registry import Registry

@@ -6,7 +6,7 @@ from sqlalchemy import insert
 
 from rival_client.db.idempotency_tables import keys
 from rival_client.db.types import after, now
-from rival_client.model.idempotency_records import KeyName
+from rival_client.model.limits.idempotency_records import KeyName
 from rival_client.model.payload import Json
 from rival_client.settings import Settings
 from rival_workers.store import open_store

@@ -16,7 +16,7 @@ import rival_workers
 from docs import generate
 from rival_client.db.tables import metadata
 from rival_client.model import kinds
-from rival_client.model.matchers import KINDS
+from rival_client.model.policies.matchers import KINDS
 from rival_client.settings import _NAMES as ENVIRONMENT_NAMES
 from rival_workers import testing
 from rival_workers.cli.main import SUMMARIES, cli

@@ -131,11 +131,11 @@ def test_few_modules_have_a_single_importer() -> None:
 NAMESAKES: dict[str, dict[str, tuple[set[str], str]]] = {
     "rival_client": {
         "events": ({"api", "sql"}, "methods of the client and their statements"),
-        "breakers": ({"api", "model", "sql"}, "methods of the client, data, statements"),
+        "breakers": ({"api", "model/policies", "sql"}, "methods of the client, data, statements"),
         "dead_letters": ({"api", "model", "sql"}, "methods of the client, data, statements"),
         "external_steps": ({"api", "sql"}, "methods of the client and their statements"),
-        "idempotency": ({"api", "model", "sql"}, "methods of the client, data, statements"),
-        "limit_records": ({"model", "sql"}, "data and statements"),
+        "idempotency": ({"api", "model/limits", "sql"}, "methods of the client, data, statements"),
+        "limit_records": ({"model/limits", "sql"}, "data and statements"),
         "recovery": ({"model", "sql"}, "data and statements"),
         "schedules": ({"api", "sql"}, "methods of the client and their statements"),
     },

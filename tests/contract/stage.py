@@ -13,8 +13,8 @@ from rival_client.db.run_tables import runs, steps
 from rival_client.db.tables import metadata
 from rival_client.db.types import Timestamp
 from rival_client.model.payload import Json
-from rival_client.model.starts import Start
-from rival_client.model.step_config import StepConfig
+from rival_client.model.policies.step_config import StepConfig
+from rival_client.model.starts.starts import Start
 from rival_client.model.workflow_info import WorkflowInfo
 from rival_client.sql import runs as run_statements
 from rival_client.sql.run_inserts import insert_runs

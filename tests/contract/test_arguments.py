@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rival_client import InvalidArgument, InvalidInput, InvalidPayload, RunNotFound, RunResult
-from rival_client.model.argument_errors import shown
+from rival_client.model.checks.argument_errors import shown
 from rival_workers import wait_event_step
 from tests.support.inline import Inline
 

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from rival_client import AsyncRival
-from rival_client.model.breakers import Breaker
+from rival_client.model.policies.breakers import Breaker
 from rival_workers import DefinitionError, StepError, breaker, flow, step, value
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry

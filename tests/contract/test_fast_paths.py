@@ -28,11 +28,11 @@ from rival_client.db.run_tables import runs, steps
 from rival_client.db.tables import metadata
 from rival_client.errors import NotPossible
 from rival_client.model.history_entries import REOPENINGS
-from rival_client.model.limits import LEVEL, TURN
+from rival_client.model.limits.limits import LEVEL, TURN
 from rival_client.model.payload import Json
-from rival_client.model.starts import Start
+from rival_client.model.policies.step_config import StepConfig
+from rival_client.model.starts.starts import Start
 from rival_client.model.statuses import RUN_ACTIVE, RUN_TERMINAL, STEP_TERMINAL
-from rival_client.model.step_config import StepConfig
 from rival_client.model.timers import EARLY
 from rival_client.model.transitions import run_sources, step_sources
 from rival_client.sql import event_inserts

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rival_client.db.types import Timestamp
-from rival_client.model.arguments import MAX_NAME
+from rival_client.model.checks.arguments import MAX_NAME
 from rival_workers import DefinitionError, FlowContext, flow, step, wait_event_step
 from rival_workers.definition.define import define_workflow
 from tests.support.inline import Inline

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from rival_client.model.option_fields import FIELDS
+from rival_client.model.policies.option_fields import FIELDS
 from rival_workers import DefinitionError, StepError, StepFailed, breaker, default, flow, rate, step, value
 from rival_workers.runtime.attempt import time_limits
 from tests.contract.test_flows import define, start

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import select
 
 from rival_client.db.event_tables import deliveries
-from rival_client.model.matchers import default
+from rival_client.model.policies.matchers import default
 from rival_workers import ChildFailed, StepError, StepFailed, delay_step, flow, parallel, step, wait_event_step
 from rival_workers.definition.flows import Flow
 from rival_workers.definition.registry import Registry

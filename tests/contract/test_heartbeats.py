@@ -13,7 +13,7 @@ from sqlalchemy import event, update
 from rival_client import InvalidPayload
 from rival_client.db.run_tables import steps
 from rival_client.db.types import after
-from rival_client.model.step_config import StepConfig
+from rival_client.model.policies.step_config import StepConfig
 from rival_client.model.step_records import Step
 from rival_workers import StepError, StepFailed, StepMovedOn, flow, step
 from rival_workers.store.claim_records import Claim, Claimed

@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 from rival_client import Rival
 from rival_client.db.database import Database
 from rival_client.db.prepared_statement import Statement
-from rival_client.model.idempotency_records import KeyName
+from rival_client.model.limits.idempotency_records import KeyName
 from rival_client.model.run_entries import LogEntry
 from rival_client.model.statuses import RUN_ACTIVE
 from rival_client.sql.event_inserts import INSERT_EVENT

@@ -19,7 +19,7 @@ from rival_client.db.database_urls import libpq_url
 from rival_client.db.idempotency_tables import keys
 from rival_client.db.run_tables import steps
 from rival_client.errors import RivalError
-from rival_client.model.idempotency_records import KeyName
+from rival_client.model.limits.idempotency_records import KeyName
 from rival_client.model.payload import Json
 from rival_workers import step
 from rival_workers.engine import interpreter

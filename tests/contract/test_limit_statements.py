@@ -17,7 +17,7 @@ from rival_client.db.database import Database
 from rival_client.db.database_urls import libpq_url
 from rival_client.db.prepared_statement import Statement
 from rival_client.model.payload import Json
-from rival_client.model.step_config import StepConfig
+from rival_client.model.policies.step_config import StepConfig
 from rival_workers import limit, rate
 from rival_workers.dev.stack import Stack, create_database, drop_database
 from rival_workers.engine.decisions import End

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rival_client.errors import InvalidArgument, NotPossible
-from rival_client.model.matchers import default, labelled, named, of_kind, tagged
+from rival_client.model.policies.matchers import default, labelled, named, of_kind, tagged
 from rival_client.model.rebuild import rebuild
 from rival_workers import flow, for_each, step, workflow
 from rival_workers.definition.define import define_workflow

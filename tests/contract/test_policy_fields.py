@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from rival_client.model.option_fields import FIELDS
-from rival_client.model.run_policies import NOT_IN_RULES
+from rival_client.model.policies.option_fields import FIELDS
+from rival_client.model.policies.run_policies import NOT_IN_RULES
 from rival_workers import StepError, breaker, rate, step, value
 from rival_workers.runtime.attempt import time_limits
 from tests.support.inline import Inline

@@ -11,7 +11,7 @@ import pytest
 
 from rival_client import InvalidArgument
 from rival_client.broker.message import StepMessage
-from rival_client.model.queues import Route, ServedQueues
+from rival_client.model.starts.queues import Route, ServedQueues
 from rival_workers import StepError, branch, delay_step, parallel, step, wait_event_step, workflow
 from rival_workers.definition.define import define_workflow
 from rival_workers.store.claim_records import Claim

@@ -18,7 +18,7 @@ from rival_client.db.run_tables import runs
 from rival_client.db.types import after, now
 from rival_client.model.cron import Rule
 from rival_client.model.payload import NULL, Json
-from rival_client.model.planned_schedules import CatchUp, Planned
+from rival_client.model.starts.planned_schedules import CatchUp, Planned
 from rival_client.settings import Settings
 from rival_client.sql.reads.schedule_reads import list_schedules
 from rival_client.sql.schedules import put_schedule

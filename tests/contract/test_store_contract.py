@@ -10,12 +10,12 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from rival_client.errors import DatabaseError
-from rival_client.model.idempotency_records import KeyName
-from rival_client.model.limit_options import limit
+from rival_client.model.limits.idempotency_records import KeyName
+from rival_client.model.limits.limit_options import limit
 from rival_client.model.payload import Json
+from rival_client.model.policies.step_config import StepConfig
 from rival_client.model.run_entries import LogEntry
 from rival_client.model.statuses import STEP_STATUSES, STEP_TERMINAL
-from rival_client.model.step_config import StepConfig
 from rival_client.model.timers import NEVER_PUBLISHED
 from rival_client.model.transitions import STEP_TRANSITIONS
 from rival_client.sql.reads import state_reads

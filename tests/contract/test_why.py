@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rival_client.errors import RunNotFound
-from rival_client.model.why_records import Reason
+from rival_client.model.why.why_records import Reason
 from rival_workers import StepError, delay_step, flow, for_each, rate, step, wait_event_step
 from tests.support.inline import Inline
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rival_client import Rival, RunState
-from rival_client.model.option_fields import FIELDS
+from rival_client.model.policies.option_fields import FIELDS
 from tests.support.workers import Workers, wait_until
 
 COMMON = """

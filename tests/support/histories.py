@@ -12,9 +12,9 @@ from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, se
 from rival_client.db.database import Database
 from rival_client.db.log_tables import history
 from rival_client.db.run_tables import runs, steps
+from rival_client.model.limits.singletons import rules_of, singleton_of
 from rival_client.model.rebuild import rebuild
 from rival_client.model.rebuilt_records import RebuiltRun
-from rival_client.model.singletons import rules_of, singleton_of
 from rival_client.sql.reads.history_columns import as_entry
 from rival_client.sql.reads.history_reads import whole_entries
 

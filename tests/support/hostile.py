@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session
 
 from rival_client import RunFilter
 from rival_client.model.completion_token import CompletionToken
-from rival_client.model.run_options import RunOptions
+from rival_client.model.starts.run_options import RunOptions
 
 #: How many calls of all that there are; RIVAL_FUZZ=all makes every one.
 CALLS = os.environ.get("RIVAL_FUZZ", "1500")

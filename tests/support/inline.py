@@ -15,7 +15,7 @@ from rival_client import Rival
 from rival_client.broker.message import StepMessage
 from rival_client.db.tables import metadata
 from rival_client.db.types import Timestamp
-from rival_client.model.queues import USUAL_ROUTE, Route
+from rival_client.model.starts.queues import USUAL_ROUTE, Route
 from rival_client.settings import Settings
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry

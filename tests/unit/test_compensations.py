@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rival_client.model.step_config import StepConfig
+from rival_client.model.policies.step_config import StepConfig
 from rival_workers import (
     DefinitionError,
     branch,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rival_client.model.cron import Rule, checked_rule
-from rival_client.model.planned_schedules import (
+from rival_client.model.starts.planned_schedules import (
     MAX_NAME,
     MOST_MISSED,
     checked_catch_up,

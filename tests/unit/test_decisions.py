@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rival_client.model.fallbacks import Fallback
 from rival_client.model.payload import Json
-from rival_client.model.step_config import StepConfig
+from rival_client.model.policies.fallbacks import Fallback
+from rival_client.model.policies.step_config import StepConfig
 from rival_workers.engine.decisions import (
     Decision,
     End,

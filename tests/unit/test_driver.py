@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rival_client.errors import InvalidArgument
-from rival_client.model.matchers import Node, default, tagged
-from rival_client.model.step_config import StepConfig
+from rival_client.model.policies.matchers import Node, default, tagged
+from rival_client.model.policies.step_config import StepConfig
 from rival_workers import DefinitionError, RetryWith, StepError, llm_policy, named, retry_with, value
 from rival_workers.driver import End, FallBack, Policy, Raised, Retry, Returned, TimedOut, resolve
 from rival_workers.engine import decisions

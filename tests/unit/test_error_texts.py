@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rival_client.errors import InvalidArgument, listed
-from rival_client.model import amounts
+from rival_client.model.checks import amounts
 from rival_workers.runtime.flow.calls import sleep_length
 from rival_workers.runtime.logs.failure_log import log_failed_run
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rival_client.model.explain import explain
 from rival_client.model.kinds import KINDS
 from rival_client.model.statuses import RUN_ACTIVE, RUN_STATUSES, RUN_TERMINAL
-from rival_client.model.why_facts import KeyFacts, LimitFacts, OpenStepFacts, RunFacts
-from rival_client.model.why_records import Reason
+from rival_client.model.why.explain import explain
+from rival_client.model.why.why_facts import KeyFacts, LimitFacts, OpenStepFacts, RunFacts
+from rival_client.model.why.why_records import Reason
 
 NOW = dt.datetime(2026, 11, 17, 12, 0, tzinfo=dt.UTC)
 SOON, BEFORE = NOW + dt.timedelta(minutes=5), NOW - dt.timedelta(minutes=5)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rival_client.model.step_config import StepConfig
+from rival_client.model.policies.step_config import StepConfig
 from rival_workers import DefinitionError, branch, create_workflow, step
 from rival_workers.definition.define import define_workflow
 from rival_workers.engine import interpreter

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from rival_client.model.fallbacks import Fallback
+from rival_client.model.policies.fallbacks import Fallback
 from rival_workers import DefinitionError, Results, StepOf, default, flow, retry_with, step, value
 from rival_workers.definition.define import define_workflow
 

@@ -10,11 +10,11 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from rival_client.model.fallback_option import FallbackOption
-from rival_client.model.limit_options import LIMITS
-from rival_client.model.limits import Limit
-from rival_client.model.option_fields import DURATIONS, FIELDS, fields_of
-from rival_client.model.step_config import StepConfig, Target
+from rival_client.model.limits.limit_options import LIMITS
+from rival_client.model.limits.limits import Limit
+from rival_client.model.policies.fallback_option import FallbackOption
+from rival_client.model.policies.option_fields import DURATIONS, FIELDS, fields_of
+from rival_client.model.policies.step_config import StepConfig, Target
 from rival_workers import (
     DefinitionError,
     breaker,

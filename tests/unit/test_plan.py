@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rival_client.model.step_config import StepConfig
+from rival_client.model.policies.step_config import StepConfig
 from rival_workers import default, step
 from rival_workers.definition.define import define_workflow
 from rival_workers.engine.nodes import StepNode

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rival_client.model.matchers import Node, default, every, labelled, named, of_kind
-from rival_client.model.step_config import StepConfig
+from rival_client.model.policies.matchers import Node, default, every, labelled, named, of_kind
+from rival_client.model.policies.step_config import StepConfig
 from rival_workers import DefinitionError, branch, create_workflow, register_workflow_file, step
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry

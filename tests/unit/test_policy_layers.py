@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rival_client.model.matchers import Matcher, Node, default
-from rival_client.model.option_fields import fields_of
-from rival_client.model.policy_rules import ATTEMPTS, DEFAULTS, Layer, LayerName, Rule, overridden, resolve
-from rival_client.model.presets import PolicyRules, fast_fail, io_policy, llm_policy, merge_policies
-from rival_client.model.rulebook import NO_RULES
-from rival_client.model.run_policies import RunPolicies, load_run_policies
-from rival_client.model.step_config import TARGETS, StepConfig, Target
+from rival_client.model.policies.matchers import Matcher, Node, default
+from rival_client.model.policies.option_fields import fields_of
+from rival_client.model.policies.policy_rules import ATTEMPTS, DEFAULTS, Layer, LayerName, Rule, overridden, resolve
+from rival_client.model.policies.presets import PolicyRules, fast_fail, io_policy, llm_policy, merge_policies
+from rival_client.model.policies.rulebook import NO_RULES
+from rival_client.model.policies.run_policies import RunPolicies, load_run_policies
+from rival_client.model.policies.step_config import TARGETS, StepConfig, Target
 from rival_workers import StepError
 from rival_workers.engine.nodes import StepNode
 from rival_workers.engine.plan import Plan

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rival_client.model.error_names import as_names, matching, names_of
-from rival_client.model.step_config import StepConfig
+from rival_client.model.policies.error_names import as_names, matching, names_of
+from rival_client.model.policies.step_config import StepConfig
 from rival_workers import DefinitionError, StepError, step
 from rival_workers.definition.define import define_workflow
 from rival_workers.engine.decisions import End, Failure, Retry, decide, timed_out

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rival_client.broker.message import EventMessage, StepMessage
-from rival_client.model.queues import Route, ServedQueues
+from rival_client.model.starts.queues import Route, ServedQueues
 from rival_workers.runtime.attempt.step_scheduler import StepScheduler
 from rival_workers.runtime.celery.run_intake import RunIntake
 from tests.support.inline import CollectingDoorbell

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rival_client.model.step_config import StepConfig
+from rival_client.model.policies.step_config import StepConfig
 from rival_workers import step
 from rival_workers.definition.define import only_itself
 from rival_workers.definition.given_steps import OPTIONS, as_spec, name_of

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rival_client.model.step_config import StepConfig
+from rival_client.model.policies.step_config import StepConfig
 from rival_workers.runtime.attempt import time_limits
 from rival_workers.runtime.attempt.time_limits import TimeLimits
 

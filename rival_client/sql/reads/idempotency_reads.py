@@ -9,8 +9,8 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, func, select, true
 from rival_client.db.idempotency_tables import keys
 from rival_client.db.limit_tables import tickets
 from rival_client.db.types import clock
-from rival_client.model.idempotency_records import IdempotencyRecord, KeyName, KeyStatus
-from rival_client.model.why_facts import KeyFacts
+from rival_client.model.limits.idempotency_records import IdempotencyRecord, KeyName, KeyStatus
+from rival_client.model.why.why_facts import KeyFacts
 
 WAITS = and_(tickets.c.gate == -keys.c.id, tickets.c.granted_at.is_(None))
 

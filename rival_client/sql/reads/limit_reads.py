@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, func, select
 
 from rival_client.db.limit_tables import gates, limits, tickets
-from rival_client.model.why_facts import LimitFacts
+from rival_client.model.why.why_facts import LimitFacts
 from rival_client.sql.reads.capped_counts import CAP, Count
 
 _KEYS = 20

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from rival_client.errors import InvalidArgument
-from rival_client.model import amounts, argument_errors, arguments
+from rival_client.model.checks import amounts, argument_errors, arguments
 from rival_client.model.records import Run
 
 

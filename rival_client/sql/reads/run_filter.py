@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from rival_client.model import amounts, arguments
-from rival_client.model.labels import labels as checked_labels
+from rival_client.model.checks import amounts, arguments
+from rival_client.model.starts.labels import labels as checked_labels
 from rival_client.model.statuses import RUN_STATUSES, RunStatus
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from sqlalchemy import RowMapping
 
-from rival_client.model.priorities import given_priority, priority_name
+from rival_client.model.limits.singletons import rules_of, singleton_of
 from rival_client.model.records import Run
-from rival_client.model.singletons import rules_of, singleton_of
+from rival_client.model.starts.priorities import given_priority, priority_name
 from rival_client.model.step_records import Attempt, Step
 
 

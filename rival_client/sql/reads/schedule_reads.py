@@ -11,7 +11,7 @@ from sqlalchemy import Connection, RowMapping, Text, cast, select
 from rival_client.db.fleet_tables import schedules
 from rival_client.model.cron import Rule
 from rival_client.model.payload import load
-from rival_client.model.planned_schedules import CatchUp
+from rival_client.model.starts.planned_schedules import CatchUp
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The facts that `rival_client.model.explain` judges, read in one snapshot. Each read is bounded."""
+"""The facts that `rival_client.model.why.explain` judges, read in one snapshot. Each read is bounded."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rival_client.db.run_tables import attempts, runs
 from rival_client.db.types import now
 from rival_client.model.history_entries import CANCELLED, POSTPONED
 from rival_client.model.kinds import CHILD, CHILD_RESULT
-from rival_client.model.queues import DEFAULT_QUEUE
 from rival_client.model.records import Run
+from rival_client.model.starts.queues import DEFAULT_QUEUE
 from rival_client.model.statuses import WAITING_RETRY
-from rival_client.model.why_facts import OpenStepFacts, RunFacts
+from rival_client.model.why.why_facts import OpenStepFacts, RunFacts
 from rival_client.sql.reads.executors import ExecutorRecord, list_executors
 from rival_client.sql.reads.history_reads import read_newest
 from rival_client.sql.reads.idempotency_reads import waited_for

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from rival_client.errors import InvalidArgument
-from rival_client.model.labels import labels as checked_labels
+from rival_client.model.starts.labels import labels as checked_labels
 from rival_workers.cli.options.inputs import parsed_json
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from rival_client.model.priorities import LEVELS
-from rival_client.model.run_options import ON_CONFLICT
+from rival_client.model.starts.priorities import LEVELS
+from rival_client.model.starts.run_options import ON_CONFLICT
 from rival_workers.cli.options.field_options import labels
 from rival_workers.cli.options.inputs import policies
 from rival_workers.cli.options.time_options import deadline, moment

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from rival_client.model.breakers import BreakerRecord
+from rival_client.model.policies.breakers import BreakerRecord
 from rival_workers.dashboard.audit import audit
 from rival_workers.dashboard.commands import call_text, commands, shell_text
 from rival_workers.dashboard.ids import in_path

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rival_client.model import amounts, argument_errors, arguments
+from rival_client.model.checks import amounts, argument_errors, arguments
 from rival_client.sql.audit import write_audit
 from rival_client.sql.reads.event_reads import EventRecord, find_event, list_events
 from rival_client.sql.reads.waits import list_deliveries

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import Field
 
-from rival_client.model.rulebook import FleetRule
-from rival_client.model.run_policies import one_rule
+from rival_client.model.policies.rulebook import FleetRule
+from rival_client.model.policies.run_policies import one_rule
 from rival_workers.dashboard.api.filters import moment_of
 from rival_workers.dashboard.audit import audit
 from rival_workers.dashboard.commands import as_json, call_text, commands, shell_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rival_client.model.explain import explain
+from rival_client.model.why.explain import explain
 from rival_client.sql.reads.why_reads import read_facts
 from rival_workers.dashboard.entry_views import why_view
 from rival_workers.dashboard.route import Call, Route

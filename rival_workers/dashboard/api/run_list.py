@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from rival_client.model import arguments
+from rival_client.model.checks import arguments
 from rival_client.sql.reads import run_rows
 from rival_client.sql.reads.run_counts import count_newer
 from rival_client.sql.reads.run_cursor import Cursor

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from rival_client.model.cron import checked_rule
-from rival_client.model.planned_schedules import run_id_at
+from rival_client.model.starts.planned_schedules import run_id_at
 from rival_client.sql.reads.schedule_reads import ScheduleRecord, find_schedule, list_schedules
 from rival_workers.dashboard.audit import audit
 from rival_workers.dashboard.board import Board

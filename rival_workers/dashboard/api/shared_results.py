@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import Field
 
-from rival_client.model.idempotency import MAX_KEY
-from rival_client.model.idempotency_records import IdempotencyRecord
+from rival_client.model.limits.idempotency import MAX_KEY
+from rival_client.model.limits.idempotency_records import IdempotencyRecord
 from rival_client.sql.audit import write_audit
 from rival_workers.dashboard.commands import call_text, commands, shell_text
 from rival_workers.dashboard.route import Call, Confirmed, Form, Route

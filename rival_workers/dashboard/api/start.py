@@ -11,8 +11,8 @@ from pydantic import Field
 from rival_client.api.start_checks import start_of
 from rival_client.db import caller_tx
 from rival_client.errors import InvalidInput, InvalidPayload
-from rival_client.model.run_ids import given_or_new_id
-from rival_client.model.start_options import StartOptions
+from rival_client.model.starts.run_ids import given_or_new_id
+from rival_client.model.starts.start_options import StartOptions
 from rival_client.sql.history import record_requests
 from rival_client.sql.reads.run_reads import read_run, read_run_head
 from rival_client.sql.reads.run_rows import last_inputs

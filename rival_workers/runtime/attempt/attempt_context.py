@@ -13,7 +13,7 @@ from rival_client.model.completion_token import CompletionToken
 from rival_client.model.kinds import EXTERNAL, FLOW
 from rival_client.model.lazy import lazy
 from rival_client.model.payload import copied, load
-from rival_client.model.step_config import shortest
+from rival_client.model.policies.step_config import shortest
 from rival_client.model.step_records import Step
 from rival_workers.engine import interpreter, names, paths
 from rival_workers.engine.names import NameScope

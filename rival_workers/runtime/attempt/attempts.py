@@ -7,9 +7,9 @@ from dataclasses import field, replace
 from typing import Any, Literal
 
 from rival_client.model.lazy import lazy
+from rival_client.model.policies.rulebook import Rulebook
+from rival_client.model.policies.step_config import StepConfig
 from rival_client.model.record import record
-from rival_client.model.rulebook import Rulebook
-from rival_client.model.step_config import StepConfig
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine.decisions import End, Failure, FallBack
 from rival_workers.engine.effects import OpenRow

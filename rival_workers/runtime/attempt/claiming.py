@@ -10,7 +10,7 @@ from dataclasses import replace
 from rival_client.broker.doorbell import Doorbell
 from rival_client.broker.message import StepMessage
 from rival_client.errors import DatabaseBusy, DatabaseError, DatabaseUnavailable, MissingTables
-from rival_client.model.limits import Limit
+from rival_client.model.limits.limits import Limit
 from rival_client.model.timers import is_near
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition

@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import cached_property
 
 from rival_client.broker.message import StepMessage
-from rival_client.model.queues import Route
-from rival_client.model.singletons import limits_of_run
+from rival_client.model.limits.singletons import limits_of_run
+from rival_client.model.starts.queues import Route
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine import interpreter
 from rival_workers.engine.effects import Advance

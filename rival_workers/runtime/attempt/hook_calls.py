@@ -10,9 +10,9 @@ from typing import Any
 
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
-from rival_client.model.breakers import Breaker, BreakerState
 from rival_client.model.kinds import CANCEL
-from rival_client.model.step_config import StepConfig
+from rival_client.model.policies.breakers import Breaker, BreakerState
+from rival_client.model.policies.step_config import StepConfig
 from rival_workers import signals
 from rival_workers.definition.hooks import STRICT, HookEvent
 from rival_workers.engine.decisions import Decision, End, Failure, Retry, Success

@@ -8,11 +8,12 @@ from dataclasses import replace
 from types import NoneType
 from typing import Any
 
-from rival_client.model import arguments, kinds
-from rival_client.model.error_names import names_of
-from rival_client.model.fallback_option import RetryWith
+from rival_client.model import kinds
+from rival_client.model.checks import arguments
 from rival_client.model.masking import storable_error
 from rival_client.model.payload import NULL, Json, dump
+from rival_client.model.policies.error_names import names_of
+from rival_client.model.policies.fallback_option import RetryWith
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.returns import Returns
 from rival_workers.engine.decisions import Failure, Success

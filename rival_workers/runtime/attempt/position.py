@@ -11,10 +11,10 @@ from rival_client.broker.message import StepMessage
 from rival_client.model import statuses
 from rival_client.model.kinds import STEP
 from rival_client.model.lazy import lazy
-from rival_client.model.queues import USUAL_ROUTE, Route, ServedQueues
+from rival_client.model.policies.rulebook import NO_RULES, Rulebook
+from rival_client.model.policies.step_config import StepConfig
 from rival_client.model.record import record
-from rival_client.model.rulebook import NO_RULES, Rulebook
-from rival_client.model.step_config import StepConfig
+from rival_client.model.starts.queues import USUAL_ROUTE, Route, ServedQueues
 from rival_workers.definition.registry import Registry
 from rival_workers.engine import interpreter, paths
 from rival_workers.engine.decisions import End, FallBack

@@ -15,11 +15,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rival_client.model.breakers import Breaker
-from rival_client.model.idempotency import IdempotencyKey, checked_key, fingerprint
-from rival_client.model.idempotency_records import KeyName
-from rival_client.model.limits import Limit
+from rival_client.model.limits.idempotency import IdempotencyKey, checked_key, fingerprint
+from rival_client.model.limits.idempotency_records import KeyName
+from rival_client.model.limits.limits import Limit
 from rival_client.model.payload import NULL, Json, dump, load, serialise
+from rival_client.model.policies.breakers import Breaker
 from rival_client.model.step_records import Step
 from rival_client.sql.external_steps import ATTEMPT, COMPLETED, FAILED, RETRY
 from rival_workers.definition.inject import Injection

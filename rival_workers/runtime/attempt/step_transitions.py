@@ -20,7 +20,7 @@ from rival_client.model import statuses
 from rival_client.model.history_entries import EXPIRED
 from rival_client.model.kinds import STEP
 from rival_client.model.payload import Json
-from rival_client.model.step_config import shortest
+from rival_client.model.policies.step_config import shortest
 from rival_client.model.timers import is_near
 from rival_workers.definition.registry import Registry
 from rival_workers.engine import interpreter

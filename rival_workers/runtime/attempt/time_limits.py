@@ -19,7 +19,7 @@ from typing import Any
 
 from rival_client.errors import DatabaseError
 from rival_client.model.payload import Json, dump
-from rival_client.model.step_config import StepConfig, shortest
+from rival_client.model.policies.step_config import StepConfig, shortest
 from rival_client.model.step_records import Step
 from rival_workers.errors import StepMovedOn
 from rival_workers.runtime.attempt.timers import AttemptTimers, Timer, Timers

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from rival_client.broker.message import AnyMessage
-from rival_client.model.queues import USUAL_ROUTE, Route
+from rival_client.model.starts.queues import USUAL_ROUTE, Route
 
 if TYPE_CHECKING:  # it needs redis, which a workflow file does not
     from rival_client.broker.doorbell import Doorbell

@@ -18,7 +18,7 @@ from celery import Celery, signals
 from celery.concurrency import get_implementation
 
 from rival_client.errors import ConfigurationError, RivalError
-from rival_client.model.queues import DEFAULT_QUEUE, broker_queue, is_queue, split_queues
+from rival_client.model.starts.queues import DEFAULT_QUEUE, broker_queue, is_queue, split_queues
 from rival_workers.definition.default_registry import default_registry
 from rival_workers.definition.files import register_paths
 from rival_workers.settings import WorkerSettings, masked

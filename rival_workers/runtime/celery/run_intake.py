@@ -16,7 +16,7 @@ from typing import Any
 from celery.worker import state
 
 from rival_client.broker.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK, AnyMessage, EventMessage, StepMessage
-from rival_client.model.queues import ServedQueues
+from rival_client.model.starts.queues import ServedQueues
 from rival_workers.engine.paths import place_of
 from rival_workers.runtime.attempt.coordinator import Coordinator
 from rival_workers.runtime.attempt.runs_in_hand import RunInHand

@@ -16,8 +16,8 @@ from typing import Any
 
 from rival_client.broker.celery_format import celery_body, celery_headers
 from rival_client.broker.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK, AnyMessage, EventMessage, StepMessage
-from rival_client.model.priorities import LEVELS
-from rival_client.model.queues import Route, is_queue
+from rival_client.model.starts.priorities import LEVELS
+from rival_client.model.starts.queues import Route, is_queue
 from rival_workers.runtime.attempt.telemetry import counters
 
 log = logging.getLogger("rival.celery")

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar, TypeVarTuple, Unpack, cast
 
 from pydantic import BaseModel
 
-from rival_client.model.run_options import RunOptions
+from rival_client.model.starts.run_options import RunOptions
 from rival_workers.definition.flows import Flow
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.options import Duration, EventFilter, FlowStepOptions, SleepUnits

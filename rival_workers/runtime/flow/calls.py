@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 from pydantic import BaseModel
 
 from rival_client.errors import InvalidArgument
-from rival_client.model import amounts, argument_errors, arguments
+from rival_client.model.checks import amounts, argument_errors, arguments
 from rival_client.model.kinds import CHILD, FLOW_WAIT, SLEEP
-from rival_client.model.labels import merged
 from rival_client.model.payload import Json, dump
-from rival_client.model.run_options import RunOptions
-from rival_client.model.start_options import StartOptions
-from rival_client.model.step_config import StepConfig
+from rival_client.model.policies.step_config import StepConfig
+from rival_client.model.starts.labels import merged
+from rival_client.model.starts.run_options import RunOptions
+from rival_client.model.starts.start_options import StartOptions
 from rival_client.model.topics import topic_of
 from rival_workers.definition.given_steps import name_of
 from rival_workers.definition.options import Duration, SleepUnits

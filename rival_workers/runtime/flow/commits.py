@@ -12,7 +12,7 @@ from rival_client.broker.doorbell import Doorbell
 from rival_client.errors import DatabaseError
 from rival_client.model import statuses
 from rival_client.model.payload import Json, dump, load, serialise
-from rival_client.model.step_config import StepConfig
+from rival_client.model.policies.step_config import StepConfig
 from rival_client.model.timers import is_near
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
 from rival_workers.runtime.attempt.outage import OutageRetry

@@ -19,10 +19,11 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 from rival_client.errors import InvalidArgument
-from rival_client.model import arguments, statuses
+from rival_client.model import statuses
+from rival_client.model.checks import arguments
 from rival_client.model.kinds import CHILD, VALUE
 from rival_client.model.payload import dump
-from rival_client.model.run_options import RunOptions
+from rival_client.model.starts.run_options import RunOptions
 from rival_workers.definition.inject import Injection
 from rival_workers.engine.replay import CheckpointWrite, Replay
 from rival_workers.errors import ChildFailed, NotInFlows

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVarTuple, Unpack
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
-from rival_client.model.run_options import RunOptions
+from rival_client.model.starts.run_options import RunOptions
 from rival_workers.definition.flows import Flow
 from rival_workers.definition.options import Duration, EventFilter, FlowStepOptions, SleepUnits
 from rival_workers.definition.returns import Returns

@@ -11,7 +11,7 @@ from typing import Any
 
 from rival_client.model import statuses
 from rival_client.model.payload import dump, load
-from rival_client.model.step_config import StepConfig
+from rival_client.model.policies.step_config import StepConfig
 from rival_client.model.timers import is_due
 from rival_workers.definition.given_steps import name_of
 from rival_workers.definition.return_types import known_returns_of

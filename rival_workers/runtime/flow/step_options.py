@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rival_client.model import argument_errors
-from rival_client.model.matchers import Node
-from rival_client.model.option_conflicts import conflicts
-from rival_client.model.policy_options import checked_options as checked_fields
-from rival_client.model.policy_rules import DEFAULTS, overridden
-from rival_client.model.step_config import StepConfig
+from rival_client.model.checks import argument_errors
+from rival_client.model.policies.matchers import Node
+from rival_client.model.policies.option_conflicts import conflicts
+from rival_client.model.policies.policy_options import checked_options as checked_fields
+from rival_client.model.policies.policy_rules import DEFAULTS, overridden
+from rival_client.model.policies.step_config import StepConfig
 from rival_workers.definition.given_steps import OPTIONS, decorator_options, flattened, location, name_of, options_for
 from rival_workers.definition.rules import Predicate, RuleSet
 from rival_workers.definition.steps import StepSpec

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rival_client.model.payload import Json
-from rival_client.model.step_config import StepConfig, shortest
+from rival_client.model.policies.step_config import StepConfig, shortest
 from rival_workers.engine.heartbeat_limits import HeartbeatState, timeout_error
 from rival_workers.engine.replay import CheckpointWrite
 from rival_workers.runtime.attempt.timers import Timer

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
+from rival_client.model.policies.step_config import StepConfig
 from rival_client.model.run_entries import LogEntry
-from rival_client.model.step_config import StepConfig
 from rival_workers.engine import paths
 from rival_workers.engine.decisions import Decision, End, Failure, FallBack, Retry
 from rival_workers.engine.retries import configured_max, effective_max, why_not_retried

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rival_client.db.prepared_statement import Row, Value
-from rival_client.model.limits import Limit
+from rival_client.model.limits.limits import Limit
 from rival_client.model.payload import load
-from rival_client.model.queues import USUAL_ROUTE, Route
+from rival_client.model.starts.queues import USUAL_ROUTE, Route
 from rival_workers.store.claim_records import NO_FACTS, Claim, Claimed, NotYet, Queued, RunFacts, WorkflowVersion
 from rival_workers.store.postgres.statements import PORTABLE, FastPath, FastPaths, load_statements
 from rival_workers.store.sql.claims import ClaimsSql

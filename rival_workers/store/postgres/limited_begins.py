@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from rival_client.db.prepared_statement import Row, Value
-from rival_client.model.limits import Limit
+from rival_client.model.limits.limits import Limit
 from rival_client.model.payload import load
 from rival_workers.store.claim_records import BeginResult, FinishResult, WorkflowVersion
 from rival_workers.store.postgres.claims import facts_of, version_values

@@ -12,7 +12,7 @@ from typing import Any
 
 from rival_client.db.prepared_statement import Row, Value
 from rival_client.model.kinds import WITH_LANES
-from rival_client.model.limits import Limit
+from rival_client.model.limits.limits import Limit
 from rival_client.sql.gates import RATE_GRACE, Grant
 from rival_client.sql.wake import composites_above
 from rival_workers.engine.decisions import End, FallBack

@@ -11,9 +11,9 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from rival_client.db.prepared_statement import Row, Value
-from rival_client.model.limit_shards import home_shard
-from rival_client.model.limits import Limit
-from rival_client.model.queues import Route
+from rival_client.model.limits.limit_shards import home_shard
+from rival_client.model.limits.limits import Limit
+from rival_client.model.starts.queues import Route
 from rival_client.sql.gates import RATE_GRACE, Grant
 from rival_workers.engine.effects import Advance, OpenRow
 from rival_workers.engine.paths import place_of

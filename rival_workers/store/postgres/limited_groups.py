@@ -8,8 +8,8 @@ import random
 from collections.abc import Sequence
 
 from rival_client.db.prepared_statement import GroupValue
-from rival_client.model.limit_shards import MAX_SHARDS
-from rival_client.model.limits import Limit
+from rival_client.model.limits.limit_shards import MAX_SHARDS
+from rival_client.model.limits.limits import Limit
 from rival_workers.engine.effects import OpenRow
 from rival_workers.store.group_commits import BeginRun, FinishStep, StepCommit
 from rival_workers.store.postgres.limited_begins import BeginGate, begin_gate, may_enter

@@ -17,7 +17,7 @@ from typing import Final, Generic, Literal, TypeVar
 
 from rival_client.db.prepared import PreparedPool
 from rival_client.db.prepared_statement import Row, Statement, Value
-from rival_client.model.queues import ServedQueues
+from rival_client.model.starts.queues import ServedQueues
 
 Call = TypeVar("Call")
 Result = TypeVar("Result")

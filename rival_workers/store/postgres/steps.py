@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rival_client.db.prepared_statement import Row, Value
-from rival_client.model.limits import Limit
+from rival_client.model.limits.limits import Limit
 from rival_client.model.payload import load
 from rival_client.sql.history import result_details
 from rival_workers.engine.decisions import End, FallBack

@@ -16,9 +16,9 @@ from sqlalchemy import Connection, delete, func, literal, or_, select, tuple_, u
 from rival_client.db.database import Database
 from rival_client.db.limit_tables import gates, tickets
 from rival_client.db.types import clock, now
-from rival_client.model.key_paths import value_at
-from rival_client.model.limit_shards import home_shard
-from rival_client.model.limits import Limit, fair_base, rank_of
+from rival_client.model.limits.key_paths import value_at
+from rival_client.model.limits.limit_shards import home_shard
+from rival_client.model.limits.limits import Limit, fair_base, rank_of
 from rival_client.sql.gates import Gate, Grant, leave_locked, lock_gates, look_again, time_left
 from rival_client.sql.limit_rows import dialect_of, make_gates
 

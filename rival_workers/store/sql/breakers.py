@@ -16,7 +16,7 @@ from rival_client.db.run_tables import steps
 from rival_client.db.types import after, now
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
-from rival_client.model.breakers import Breaker, BreakerState
+from rival_client.model.policies.breakers import Breaker, BreakerState
 from rival_client.sql.breakers import NO_PROBE, change_breaker, ensure_breaker, insert_into, lock_breaker
 from rival_client.sql.history import record
 from rival_workers.store.call_records import BreakerAnswer

@@ -17,9 +17,9 @@ from rival_client.db.types import after, now
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.kinds import WAIT
-from rival_client.model.limits import Limit
+from rival_client.model.limits.limits import Limit
 from rival_client.model.payload import Json
-from rival_client.model.queues import Route
+from rival_client.model.starts.queues import Route
 from rival_client.model.step_records import Step
 from rival_client.model.timers import EARLY
 from rival_client.sql.history import record

@@ -12,7 +12,7 @@ from rival_client.db.types import after, later, now
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.payload import Json
-from rival_client.model.step_config import StepConfig
+from rival_client.model.policies.step_config import StepConfig
 from rival_client.model.timers import is_near, look_at
 from rival_client.sql.external_steps import ATTEMPT, HEARTBEAT
 from rival_client.sql.history import record

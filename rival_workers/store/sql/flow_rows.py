@@ -20,7 +20,7 @@ from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.kinds import FLOW_WAIT
 from rival_client.model.payload import Json, serialise
-from rival_client.model.starts import Start
+from rival_client.model.starts.starts import Start
 from rival_client.model.statuses import STEP_TERMINAL
 from rival_client.model.timers import NEVER_PUBLISHED, is_near, look_at
 from rival_client.sql.history import HistoryWriter

@@ -20,7 +20,7 @@ from rival_client.model import statuses
 from rival_client.model.history_entries import REOPENINGS
 from rival_client.model.kinds import FLOW
 from rival_client.model.payload import Json
-from rival_client.model.queues import Route
+from rival_client.model.starts.queues import Route
 from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.sql.history import HistoryWriter
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite

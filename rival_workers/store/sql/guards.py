@@ -27,7 +27,7 @@ from rival_client.db.run_tables import attempts, in_status, runs, steps
 from rival_client.db.types import after, now, one_of
 from rival_client.model import statuses
 from rival_client.model.payload import Json
-from rival_client.model.queues import Route, ServedQueues
+from rival_client.model.starts.queues import Route, ServedQueues
 from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.model.timers import EARLY, Look, backoff
 from rival_client.sql.recovery import chosen as chosen

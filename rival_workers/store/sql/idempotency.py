@@ -17,7 +17,7 @@ from rival_client.db.run_tables import runs, steps
 from rival_client.db.types import now
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
-from rival_client.model.limits import rank_of
+from rival_client.model.limits.limits import rank_of
 from rival_client.model.payload import Json, serialise
 from rival_client.sql.gates import Grant
 from rival_client.sql.history import record

@@ -17,9 +17,9 @@ from rival_client.db.types import now
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.kinds import EXTERNAL, ITEM
-from rival_client.model.limits import Limit
-from rival_client.model.queues import Route
-from rival_client.model.singletons import singleton_of
+from rival_client.model.limits.limits import Limit
+from rival_client.model.limits.singletons import singleton_of
+from rival_client.model.starts.queues import Route
 from rival_client.model.timers import EARLY
 from rival_client.sql.external_steps import ATTEMPT, COMPLETED, FAILED
 from rival_client.sql.gates import Grant

@@ -10,7 +10,7 @@ from rival_client.db.fleet_tables import schedules
 from rival_client.db.limit_tables import tickets
 from rival_client.db.run_tables import runs, steps
 from rival_client.db.types import now
-from rival_client.model.rulebook import Rulebook
+from rival_client.model.policies.rulebook import Rulebook
 from rival_client.sql.fleet_rules import read_rulebook, version_number
 from rival_client.sql.recovery import make_due
 from rival_workers.store.sql.guards import STEP_ROUTE, any_is_past, backed_off, chosen, due_of, earliest

@@ -14,9 +14,9 @@ from rival_client.db.types import after, now
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.payload import Json
-from rival_client.model.priorities import level_of
-from rival_client.model.queues import ServedQueues
-from rival_client.model.step_config import StepConfig, shortest
+from rival_client.model.policies.step_config import StepConfig, shortest
+from rival_client.model.starts.priorities import level_of
+from rival_client.model.starts.queues import ServedQueues
 from rival_client.model.timers import Look, is_near, look_at
 from rival_client.sql.gates import leave
 from rival_client.sql.history import HistoryWriter

@@ -22,7 +22,7 @@ from rival_client.db.types import after
 from rival_client.errors import DatabaseRefused, NotPossible
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
-from rival_client.model.queues import Route
+from rival_client.model.starts.queues import Route
 from rival_client.model.transitions import run_sources
 from rival_client.sql.dead_letters import remove_redriven
 from rival_client.sql.history import HistoryWriter, record

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from rival_client.db.database import Database
 from rival_client.model.payload import DEFAULT_LIMIT
-from rival_client.model.queues import ServedQueues
+from rival_client.model.starts.queues import ServedQueues
 from rival_client.sql.gates import Grant, leave
 
 

@@ -16,9 +16,9 @@ from rival_client.db.types import now
 from rival_client.errors import DatabaseBusy, DatabaseUnavailable
 from rival_client.model.cron import Rule
 from rival_client.model.payload import dump, load
-from rival_client.model.planned_schedules import Planned, run_id_at, ticks_to_run
-from rival_client.model.start_options import StartOptions
-from rival_client.model.starts import Start
+from rival_client.model.starts.planned_schedules import Planned, run_id_at, ticks_to_run
+from rival_client.model.starts.start_options import StartOptions
+from rival_client.model.starts.starts import Start
 from rival_client.sql.run_inserts import insert_runs
 from rival_client.sql.schedules import put_schedule, remove_own_schedule
 from rival_client.sql.workflows import current_workflow

@@ -16,8 +16,8 @@ from rival_client.db.limit_tables import gates, tickets
 from rival_client.db.run_tables import runs
 from rival_client.db.types import now
 from rival_client.errors import NotPossible
-from rival_client.model.limits import Limit
-from rival_client.model.singletons import singleton_limit, singleton_of
+from rival_client.model.limits.limits import Limit
+from rival_client.model.limits.singletons import singleton_limit, singleton_of
 from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.sql.gates import lock_gates
 from rival_client.sql.limit_rows import make_gates

@@ -13,9 +13,9 @@ from rival_client.db.run_tables import steps
 from rival_client.db.types import now
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
-from rival_client.model.fallbacks import fell_back
 from rival_client.model.history_entries import EXPIRED
 from rival_client.model.payload import NULL, Json, serialise
+from rival_client.model.policies.fallbacks import fell_back
 from rival_client.model.timers import look_at
 from rival_client.sql.history import HistoryWriter
 from rival_workers.engine import effects as fx

@@ -18,10 +18,10 @@ from rival_client.db.types import after, now
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.kinds import FLOW
-from rival_client.model.limits import Limit
+from rival_client.model.limits.limits import Limit
+from rival_client.model.limits.singletons import rules_of, singleton_of
 from rival_client.model.payload import NULL
-from rival_client.model.priorities import given_priority
-from rival_client.model.singletons import rules_of, singleton_of
+from rival_client.model.starts.priorities import given_priority
 from rival_client.model.timers import look_at
 from rival_client.sql.gates import Grant
 from rival_client.sql.history import HistoryWriter, record

@@ -17,7 +17,7 @@ from rival_client.errors import RunNotFound
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.kinds import LEAVES
-from rival_client.model.queues import Route
+from rival_client.model.starts.queues import Route
 from rival_client.model.timers import EARLY
 from rival_client.sql import orphans as orphan_statements
 from rival_client.sql import runs as run_statements

@@ -1,0 +1,43 @@
+"""The singleton key of a run as data. Pure.
+
+At most one run of a workflow with the same key runs: each takes the only slot of a limit when it begins. The row of the
+run keeps the key with its policies. The column `singleton` is the place: it keeps other starts from becoming runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rival_client.model.limits.limits import Limit
+
+#: The name of the limit, after that of the workflow.
+SUFFIX = "!singleton"
+_FIELD = "singleton"
+
+
+def singleton_limit(workflow: str, key: str) -> Limit:
+    return Limit(max=1, name=workflow + SUFFIX, made=key)
+
+
+def with_singleton(policies: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The policies of a run with its key, as they are stored."""
+    return {**policies, _FIELD: key}
+
+
+def singleton_of(stored: Mapping[str, Any] | None) -> str | None:
+    return None if stored is None else stored.get(_FIELD)
+
+
+def rules_of(stored: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The policies of a run without its key; None: it has none."""
+    if stored is None:
+        return None
+    rules = {name: value for name, value in stored.items() if name != _FIELD}
+    return rules if rules.get("rules") or rules.get("mode") == "replace" else None
+
+
+def limits_of_run(workflow: str, stored: Mapping[str, Any] | None) -> tuple[Limit, ...]:
+    """The limits that a run has of its own, and not from its workflow."""
+    key = singleton_of(stored)
+    return () if key is None else (singleton_limit(workflow, key),)

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from rival_client.db.tables import Payload, Timestamp
+from rival_workers.store.migrations.frozen import Name, TextJson, Timestamp
 
 revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}

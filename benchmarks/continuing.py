@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 from benchmarks.lines import emit, progress
 from benchmarks.single_runs import run_to_its_end, run_together
 from rival_client import Rival
-from rival_client.db.tables import metadata
+from rival_client.db import metadata
 
 LIMIT_S = 3_000.0
 #: Flows that continue at the same time.

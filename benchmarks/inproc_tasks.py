@@ -15,8 +15,8 @@ from typing import Literal
 from celery import Celery
 
 from benchmarks.lines import emit
-from rival_workers.dev import inproc_transport
-from rival_workers.dev.inproc_worker import InprocWorker
+from rival_workers.library import inproc_transport
+from rival_workers.library.inproc_worker import InprocWorker
 
 NAME = "rival"
 LIMIT_S = 300.0

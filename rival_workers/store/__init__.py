@@ -8,7 +8,7 @@ from typing import Any
 from rival_client.db.database import Database
 from rival_client.db.sqlite import Clock
 from rival_workers.store.interface import Store
-from rival_workers.store.postgres.store import PostgresStore
+from rival_workers.store.postgres import PostgresStore
 from rival_workers.store.sql_store import SqlStore
 
 DEFAULT_POOL = 10

@@ -9,10 +9,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Table, func, literal_column, select, text
 
+from rival_client.db import metadata
 from rival_client.db.database import Database
 from rival_client.db.fleet_tables import executors
 from rival_client.db.run_tables import runs, steps
-from rival_client.db.tables import metadata
 from rival_client.db.types import after, now
 from rival_client.errors import DatabaseUnavailable
 from rival_client.model import statuses

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rival_workers.dashboard.joined_modules import joined, needed
 from rival_workers.dashboard.static_files import StaticFiles
+from rival_workers.dashboard.static_files.joined_modules import joined, needed
 from tests.support.workers import ROOT
 
 STATIC = ROOT / "rival_workers/dashboard/static"

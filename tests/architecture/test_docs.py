@@ -14,7 +14,7 @@ import pytest
 import rival_client
 import rival_workers
 from docs import generate
-from rival_client.db.tables import metadata
+from rival_client.db import metadata
 from rival_client.model import kinds
 from rival_client.model.policies.matchers import KINDS
 from rival_client.settings import _NAMES as ENVIRONMENT_NAMES

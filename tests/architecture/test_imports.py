@@ -23,14 +23,14 @@ KNOW_CELERY = {
     "rival_workers/runtime/celery/app.py",
     "rival_workers/runtime/celery/consumer.py",
     "rival_workers/runtime/celery/remote_control.py",
-    "rival_workers/runtime/celery/task_step.py",
     "rival_workers/runtime/celery/install.py",
     "rival_workers/runtime/celery/lifecycle.py",
     "rival_workers/runtime/celery/worker.py",
     "rival_workers/runtime/celery/threads_pool.py",
     "rival_workers/runtime/celery/run_intake.py",
-    "rival_workers/dev/inproc_worker.py",
-    "rival_workers/dev/inproc_transport.py",
+    "rival_workers/runtime/celery/task_step.py",
+    "rival_workers/library/inproc_worker.py",
+    "rival_workers/library/inproc_transport.py",
 }
 #: Public names and commands are imported when first used; the route table has the routes of all modules in a folder;
 #: the others import users' files and optional packages.
@@ -115,7 +115,7 @@ def test_what_producers_share_with_the_workers_needs_nothing_else_of_them() -> N
 
 
 PREPARE = """
-from rival_client.db.tables import metadata
+from rival_client.db import metadata
 from rival_workers.engine.interpreter import first
 from rival_workers.engine.plan import Plan, StepNode
 from rival_workers.store import open_store

@@ -11,8 +11,8 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect
 
+from rival_client.db import metadata
 from rival_client.db.database import Database
-from rival_client.db.tables import metadata
 from rival_workers.store import migrations
 
 VERSIONS = Path(migrations.__file__).parent / "versions"

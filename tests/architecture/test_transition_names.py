@@ -14,8 +14,8 @@ import pytest
 from rival_client.model.history_entries import ENTRY_NAMES, RUN_ENTRIES, STEP_ENTRIES, EntryType
 from rival_client.model.transitions import RUN_TRANSITIONS, STEP_TRANSITIONS, Transition
 from rival_workers.store.interface import Store
+from rival_workers.store.postgres import FAST_PATHS
 from rival_workers.store.postgres.statements import FastPath
-from rival_workers.store.postgres.store import FAST_PATHS
 from tests.architecture.test_imports import FILES, ROOT, name_of, tree_of
 
 TRANSITIONS = {**RUN_TRANSITIONS, **STEP_TRANSITIONS}

@@ -22,8 +22,8 @@ from rival_workers import step
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry
 from rival_workers.dev.broker_server import BrokerServer
-from rival_workers.dev.inproc_broker import broker_named
 from rival_workers.library import embedded
+from rival_workers.library.inproc_broker import broker_named
 from tests.support.chaos import CHAIN, Ledger, assert_chain_is_right, mixed_fleet, start_many, thrice, wait_for_all
 from tests.support.effort import long_but_first
 from tests.support.hostile_messages import CONTROL, ENVELOPES, HARMLESS, NOBODY

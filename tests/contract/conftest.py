@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from rival_client.db import metadata
 from rival_client.db.database import Database
-from rival_client.db.tables import metadata
 from rival_workers.dev.stack import Stack, create_database, drop_database
-from rival_workers.store.postgres.store import PostgresStore
+from rival_workers.store.postgres import PostgresStore
 from rival_workers.store.sql_store import SqlStore
 from tests.contract.stage import Stage
 from tests.support import lock_order

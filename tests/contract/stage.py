@@ -7,10 +7,10 @@ from typing import Any
 
 from sqlalchemy import inspect, select, text
 
+from rival_client.db import metadata
 from rival_client.db.database import Database
 from rival_client.db.fleet_tables import executors
 from rival_client.db.run_tables import runs, steps
-from rival_client.db.tables import metadata
 from rival_client.db.types import Timestamp
 from rival_client.model.payload import Json
 from rival_client.model.policies.step_config import StepConfig

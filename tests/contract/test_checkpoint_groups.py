@@ -17,8 +17,8 @@ from rival_workers.engine.effects import Advance, OpenRow
 from rival_workers.engine.replay import CheckpointRef, CheckpointWrite
 from rival_workers.store.claim_records import Claim
 from rival_workers.store.group_commits import ALONE
+from rival_workers.store.postgres import PostgresStore
 from rival_workers.store.postgres.flow_groups import RecordCall, commit_flows
-from rival_workers.store.postgres.store import PostgresStore
 from rival_workers.store.sql_store import SqlStore
 from tests.contract.stage import Stage
 from tests.support.inline import Clock

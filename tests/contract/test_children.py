@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import event, func, select, update
 
+from rival_client.db import metadata
 from rival_client.db.log_tables import history
 from rival_client.db.run_tables import orphans, runs, steps
-from rival_client.db.tables import metadata
 from rival_client.db.types import after
 from rival_client.sql import runs as run_statements
 from rival_workers import ChildFailed, StepError, flow, parallel, step

@@ -13,8 +13,9 @@ from rival_client.db.types import after, now
 from rival_client.errors import DatabaseRefused, DatabaseUnavailable
 from rival_workers import step
 from rival_workers.engine.interpreter import first
-from rival_workers.runtime import failing_items, keeper
-from rival_workers.runtime.failing_items import FailingItems
+from rival_workers.runtime import keeper
+from rival_workers.runtime.keeper import failing_items
+from rival_workers.runtime.keeper.failing_items import FailingItems
 from tests.support.inline import Inline
 
 

@@ -21,11 +21,11 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
+from rival_client.db import metadata
 from rival_client.db.database import Database
 from rival_client.db.limit_tables import gates
 from rival_client.db.locks import RUN_LOCK
 from rival_client.db.run_tables import runs, steps
-from rival_client.db.tables import metadata
 from rival_client.errors import NotPossible
 from rival_client.model.history_entries import REOPENINGS
 from rival_client.model.limits.limits import LEVEL, TURN
@@ -61,8 +61,8 @@ from rival_workers.store.claim_records import (
 from rival_workers.store.flow_records import ChildRun, EventWait, FlowClaim, FlowCommit, FlowPaused
 from rival_workers.store.group_commits import ALONE, BeginRun
 from rival_workers.store.operator_records import Order
+from rival_workers.store.postgres import FAST_PATHS, PostgresStore
 from rival_workers.store.postgres.statements import load_statements
-from rival_workers.store.postgres.store import FAST_PATHS, PostgresStore
 from rival_workers.store.sql.locks import BETWEEN, FAIR_GROUPS, KEYS, TOPICS
 from rival_workers.store.sql_store import SqlStore
 from tests.support.effort import examples

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select, text
 
+from rival_client.db import metadata
 from rival_client.db.run_tables import runs, steps
-from rival_client.db.tables import metadata
 from rival_client.errors import DatabaseRefused, DatabaseUnavailable
 from rival_client.model.payload import Json
 from rival_client.sql.history import NAMED_ABOVE
@@ -35,8 +35,8 @@ from rival_workers.store.claim_records import (
 )
 from rival_workers.store.flow_records import FlowClaim
 from rival_workers.store.group_commits import ALONE, BeginRun, Commit, DeliverEvent, FinishStep
+from rival_workers.store.postgres import PostgresStore
 from rival_workers.store.postgres.flow_groups import ContinueCall, commit_flows
-from rival_workers.store.postgres.store import PostgresStore
 from rival_workers.store.sql_store import SqlStore
 from tests.contract import test_fast_paths as fast_paths
 from tests.contract.stage import COMPLETES, DONE, GOES_ON, PLAN, Stage

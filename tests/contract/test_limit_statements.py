@@ -24,9 +24,9 @@ from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Advance, EndRun, OpenRow
 from rival_workers.store.claim_records import Claim, Claimed, Queued
 from rival_workers.store.group_commits import BeginRun, Commit, FinishStep
+from rival_workers.store.postgres import PostgresStore
 from rival_workers.store.postgres.groups import GROUP_SETTINGS, _parts
 from rival_workers.store.postgres.limited_groups import Contention
-from rival_workers.store.postgres.store import PostgresStore
 
 WAITING = 100_000
 QUEUE = limit("queue", 1, key="input.key")

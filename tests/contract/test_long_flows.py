@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, event, func, insert, select
 
+from rival_client.db import metadata
 from rival_client.db.database import Database
 from rival_client.db.fleet_tables import executors
 from rival_client.db.log_tables import history, logs
 from rival_client.db.prepared import PreparedPool
 from rival_client.db.run_tables import steps
-from rival_client.db.tables import metadata
 from rival_workers import StepError
 from tests.contract.test_flows import calls, define, fresh, later, once, start, timed
 from tests.support.effort import examples

@@ -22,7 +22,7 @@ from rival_client.model.starts.planned_schedules import CatchUp, Planned
 from rival_client.settings import Settings
 from rival_client.sql.reads.schedule_reads import list_schedules
 from rival_client.sql.schedules import put_schedule
-from rival_workers.store.postgres.store import PostgresStore
+from rival_workers.store.postgres import PostgresStore
 from rival_workers.store.sql import schedules as scheduling
 from tests.contract.stage import PLAN, Stage
 from tests.support.inline import CollectingDoorbell, Inline

@@ -24,7 +24,7 @@ import pytest
 from rival_workers import DefinitionError, StepError, embedded, http_step
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry
-from rival_workers.predefined import http_guard
+from rival_workers.predefined.http import guard as http_guard
 from tests.support.inline import Clock, Inline, opened
 from tests.support.output import is_printed
 from tests.support.web import Web, serving

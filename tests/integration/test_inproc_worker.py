@@ -19,8 +19,8 @@ from celery.result import assert_will_not_block
 from celery.worker import state
 from kombu import Connection, Exchange, Queue
 
-from rival_workers.dev import inproc_broker, inproc_transport
-from rival_workers.dev.inproc_worker import InprocWorker
+from rival_workers.library import inproc_broker, inproc_transport
+from rival_workers.library.inproc_worker import InprocWorker
 
 SETTINGS = {
     "task_serializer": "json",
@@ -325,8 +325,8 @@ def test_neither_the_worker_nor_a_running_task_holds_up_the_end_of_the_process()
     script = """
         import threading, time
         from celery import Celery
-        from rival_workers.dev import inproc_transport
-        from rival_workers.dev.inproc_worker import InprocWorker
+        from rival_workers.library import inproc_transport
+        from rival_workers.library.inproc_worker import InprocWorker
         inproc_transport.register()
         app = Celery("t", broker="rival-inproc://x/", set_as_current=False)
         begun = threading.Event()

@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from rival_client import Rival
 from rival_client.broker.message import StepMessage
-from rival_client.db.tables import metadata
+from rival_client.db import metadata
 from rival_client.db.types import Timestamp
 from rival_client.model.starts.queues import USUAL_ROUTE, Route
 from rival_client.settings import Settings

@@ -14,8 +14,8 @@ from rival_client.db.database import Database
 from rival_client.db.prepared import PreparedPool
 from rival_client.db.sqlite import Clock
 from rival_workers.store import DEFAULT_POOL, Store, open_store
+from rival_workers.store.postgres import PostgresStore
 from rival_workers.store.postgres.groups import GROUP_SETTINGS
-from rival_workers.store.postgres.store import PostgresStore
 
 
 class SharedPreparedPool(PreparedPool):

@@ -161,7 +161,7 @@ def _import_all() -> None:
     from rival_workers.cli.main import COMMANDS
 
     commands = {f"cli.{module}" for module in COMMANDS.values()}
-    others = {"runtime.celery.worker", "runtime.celery.redis_transport", "testing.lab", "dev.inproc_worker"}
+    others = {"runtime.celery.worker", "runtime.celery.redis_transport", "testing.lab", "library.inproc_worker"}
     for module in commands | others:
         importlib.import_module(f"rival_workers.{module}")
     for name in rival_workers.__all__:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rival_workers.predefined.http_guard import is_private
+from rival_workers.predefined.http.guard import is_private
 
 PRIVATE = [
     "10.0.0.1",

@@ -15,7 +15,7 @@ from rival_client.broker.doorbell import open_doorbell
 from rival_client.broker.redis_connection import REDIS_BOUNDS, is_redis
 from rival_client.model.masking import masked, without_secrets
 from rival_workers.cli.doctor.checks import Check
-from rival_workers.dev import inproc_transport
+from rival_workers.library import inproc_transport
 from rival_workers.runtime.celery.broker_access import acl_line, denials, described, refused_login, user_of
 from rival_workers.settings import WorkerSettings
 

@@ -26,7 +26,7 @@ from rival_workers.runtime.celery.remote_control import (
 )
 from rival_workers.runtime.celery.untrusted_messages import Garbage, read_call
 from rival_workers.runtime.fleet_rules import SharedNumber
-from rival_workers.runtime.overdue_rows import Round
+from rival_workers.runtime.keeper.overdue_rows import Round
 from rival_workers.runtime.process import Process
 from rival_workers.settings import WorkerSettings
 

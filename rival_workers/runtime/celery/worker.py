@@ -30,8 +30,8 @@ from rival_workers.runtime.celery.broker_access import require_access
 from rival_workers.runtime.celery.lifecycle import WorkerLifecycle
 from rival_workers.runtime.celery.run_intake import RunIntake
 from rival_workers.runtime.celery.threads_pool import DaemonThreadPool, StepThreadPool
+from rival_workers.runtime.keeper.overdue_rows import Round
 from rival_workers.runtime.logs.process_log import start_logging, write_json_line
-from rival_workers.runtime.overdue_rows import Round
 from rival_workers.runtime.reloading import Reloader
 from rival_workers.settings import WorkerSettings
 

@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from rival_client.db.tables import metadata
+from rival_client.db import metadata
 from rival_workers.store.migrations import VERSION_TABLE
 
 context.configure(

@@ -17,10 +17,10 @@ from rival_client.broker.message import StepMessage
 from rival_client.errors import DatabaseError
 from rival_client.model.timers import BACKOFF_MAX
 from rival_workers.runtime.attempt.step_transitions import StepTransitions
-from rival_workers.runtime.failing_items import FailingItems
 from rival_workers.runtime.fleet_rules import FleetRules
 from rival_workers.runtime.host import host_name, is_alive
-from rival_workers.runtime.overdue_rows import BATCH, OverdueRows, Round
+from rival_workers.runtime.keeper.failing_items import FailingItems
+from rival_workers.runtime.keeper.overdue_rows import BATCH, OverdueRows, Round
 from rival_workers.settings import WorkerSettings
 from rival_workers.store.interface import Store
 from rival_workers.store.sweep_records import RunningAttempt

@@ -23,7 +23,7 @@ from rival_workers.predefined.template_parts import Constant, Part, signature
 from rival_workers.predefined.templates import parse
 
 if TYPE_CHECKING:
-    from rival_workers.predefined.http_exchange import HttpRequest, Limits
+    from rival_workers.predefined.http.exchange import HttpRequest, Limits
 from urllib.parse import unquote
 
 from rival_workers.predefined.references import Reference, as_text
@@ -136,19 +136,19 @@ class HttpStep:
 
     def __call__(self, ctx: Any, **_named: Any) -> dict[str, Any]:
         # httpx is imported by the first attempt, not with the workflow file.
-        from rival_workers.predefined.http_exchange import exchange
+        from rival_workers.predefined.http.exchange import exchange
 
         return exchange(self._request(ctx), self._limits())
 
     def _limits(self) -> Limits:
-        from rival_workers.predefined.http_exchange import Limits
+        from rival_workers.predefined.http.exchange import Limits
 
         return Limits(
             self.timeout, self.max_bytes, self.retry_statuses, self.expect, self.allow_private, self.follow_redirects
         )
 
     def _request(self, ctx: Any) -> HttpRequest:
-        from rival_workers.predefined.http_exchange import HttpRequest
+        from rival_workers.predefined.http.exchange import HttpRequest
 
         headers = _filled_headers(self.headers.fill(ctx))
         given = {name.lower() for name in headers}

@@ -15,8 +15,8 @@ import httpx
 
 from rival_workers.engine.retry_after import seconds_to_wait
 from rival_workers.errors import StepError
-from rival_workers.predefined.http_deadline import Deadline, DeadlineExceeded
-from rival_workers.predefined.http_guard import GuardedTransport, Refused
+from rival_workers.predefined.http.deadline import Deadline, DeadlineExceeded
+from rival_workers.predefined.http.guard import GuardedTransport, Refused
 
 MAX_REDIRECTS = 10
 #: Not stored with the result: a session cookie is equivalent to a password.

@@ -12,7 +12,7 @@ from typing import Any
 
 from kombu.transport import TRANSPORT_ALIASES, virtual
 
-from rival_workers.dev.inproc_broker import RawMessage, broker_named
+from rival_workers.library.inproc_broker import RawMessage, broker_named
 from rival_workers.runtime.celery.untrusted_messages import Garbage, clean_envelope, report_garbage
 
 SCHEME = "rival-inproc"

@@ -19,11 +19,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rival_workers.dashboard.board import Board
-from rival_workers.dashboard.joined_modules import APPLICATION, joined
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.requests import Endpoint, problem_response
+from rival_workers.dashboard.static_files.joined_modules import APPLICATION, joined
 
-DIRECTORY = Path(__file__).parent / "static"
+DIRECTORY = Path(__file__).parents[1] / "static"
 #: The page that all paths of the application answer; it holds no data.
 SHELL = "index.html"
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".svg": "image/svg+xml", ".css": "text/css"}

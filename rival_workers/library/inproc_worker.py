@@ -22,7 +22,7 @@ from celery.exceptions import WorkerShutdown
 from celery.worker import WorkController, state
 from kombu.asynchronous.timer import Timer
 
-from rival_workers.dev import inproc_transport
+from rival_workers.library import inproc_transport
 from rival_workers.runtime.celery.consumer import ValidatingConsumer
 from rival_workers.runtime.celery.threads_pool import DaemonThreadPool, InlinePool
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 import httpcore
 import httpx
 
-from rival_workers.predefined.http_deadline import Deadline
+from rival_workers.predefined.http.deadline import Deadline
 
 
 class Refused(Exception):

@@ -14,8 +14,8 @@ from rival_client.model.starts.priorities import HIGH, NORMAL, SECOND_RISE, aged
 from rival_client.model.starts.queues import Route
 from rival_client.model.timers import BACKOFF_MAX, backoff
 from rival_workers.runtime.attempt.step_transitions import StepTransitions
-from rival_workers.runtime.failing_items import FailingItems
 from rival_workers.runtime.failpoints import failpoint
+from rival_workers.runtime.keeper.failing_items import FailingItems
 from rival_workers.store.interface import Store
 from rival_workers.store.sweep_records import Due, DueEvent, SweepOptions
 

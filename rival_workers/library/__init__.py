@@ -24,8 +24,8 @@ from rival_workers.definition.call_places import in_a_notebook
 from rival_workers.definition.default_registry import default_registry
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
-from rival_workers.dev import inproc_broker, inproc_transport
-from rival_workers.dev.inproc_worker import InprocWorker, PoolName
+from rival_workers.library import inproc_broker, inproc_transport
+from rival_workers.library.inproc_worker import InprocWorker, PoolName
 from rival_workers.runtime.celery.app import Tasks, make_app
 from rival_workers.runtime.process import Process
 from rival_workers.settings import WorkerSettings

@@ -28,7 +28,7 @@ KNOW_CELERY = {
     "rival_workers/runtime/celery/worker.py",
     "rival_workers/runtime/celery/threads_pool.py",
     "rival_workers/runtime/celery/run_intake.py",
-    "rival_workers/runtime/celery/task_step.py",
+    "rival_workers/predefined/celery_task.py",
     "rival_workers/library/inproc_worker.py",
     "rival_workers/library/inproc_transport.py",
 }

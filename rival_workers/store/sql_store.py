@@ -32,9 +32,8 @@ from rival_workers.store.sql.external_steps import ExternalStepsSql
 from rival_workers.store.sql.flow_commits import FlowCommitsSql
 from rival_workers.store.sql.flows import FlowsSql
 from rival_workers.store.sql.idempotency import IdempotencySql
-from rival_workers.store.sql.maintenance import MaintenanceSql
+from rival_workers.store.sql.maintenance import MaintenanceSql, RetentionSql
 from rival_workers.store.sql.operator import OperatorSql
-from rival_workers.store.sql.retention import RetentionSql
 from rival_workers.store.sql.schedules import SchedulesSql
 from rival_workers.store.sql.settled_steps import SettledStepsSql
 from rival_workers.store.sql.stopped_runs import ExpirySql, OrphansSql

@@ -1,6 +1,4 @@
-"""Claims of steps, in portable SQL: starts an attempt, parks steps that no worker can run, and reads what attempts
-need.
-"""
+"""Claims of steps, in portable SQL: starts attempts, parks steps that no worker can run, reads what attempts need."""
 
 from __future__ import annotations
 

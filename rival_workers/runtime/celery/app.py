@@ -13,6 +13,7 @@ from rival_client.broker.redis_doorbell import LIST_NUMBERS
 from rival_client.errors import RivalError
 from rival_workers.runtime.attempt.coordinator import Coordinator, Verdict
 from rival_workers.runtime.attempt.telemetry import counters
+from rival_workers.runtime.celery.consumer import AttemptRequest, FastReconnectConsumer, validating_strategy
 from rival_workers.runtime.celery.untrusted_messages import Garbage, read_call, report_garbage
 from rival_workers.settings import WorkerSettings
 
@@ -44,7 +45,7 @@ APP_SETTINGS: dict[str, Any] = {
     "broker_connection_retry_on_startup": True,
     "broker_connection_max_retries": None,
     "worker_cancel_long_running_tasks_on_connection_loss": False,
-    "worker_consumer": "rival_workers.runtime.celery.consumer:FastReconnectConsumer",
+    "worker_consumer": FastReconnectConsumer,
     "worker_hijack_root_logger": False,
     "worker_redirect_stdouts": False,
     "worker_enable_remote_control": True,
@@ -101,8 +102,9 @@ class Tasks:
             "ignore_result": True,
             "typing": False,
             "throws": (AttemptFailed,),
-            "Strategy": "rival_workers.runtime.celery.consumer:validating_strategy",
-            "Request": "rival_workers.runtime.celery.consumer:AttemptRequest",
+            # An attribute of the class of the tasks: without this it would be a method.
+            "Strategy": staticmethod(validating_strategy),
+            "Request": AttemptRequest,
             **more,
         }
         app.task(name=ATTEMPT_TASK, **options)(self.attempt)

@@ -1,7 +1,6 @@
 """`--reload`: loads workflow files again when they change. New runs take the new version; open runs keep theirs.
 
-For development only: a fleet in production gets new code by starting new processes.
-"""
+For development only: a fleet in production gets new code by starting new processes."""
 
 from __future__ import annotations
 
@@ -25,9 +24,7 @@ from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 
 log = logging.getLogger("rival.reload")
-
 INTERVAL = 0.5
-
 Announce = Callable[[WorkflowDefinition], None]
 
 
@@ -139,11 +136,10 @@ def snapshot(paths: Iterable[str]) -> Snapshot:
 
 
 def _seen(file: Path) -> tuple[int, int] | None:
-    try:
+    with contextlib.suppress(OSError):
         found = file.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size
+        return found.st_mtime_ns, found.st_size
+    return None
 
 
 def modules_below(paths: Iterable[Path]) -> dict[str, ModuleType]:

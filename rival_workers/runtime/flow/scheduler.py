@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rival_client.model import statuses
 from rival_client.model.timers import EARLY
@@ -24,6 +24,7 @@ from rival_workers.runtime.flow.stop_signals import FlowGuard, Suspend
 if TYPE_CHECKING:
     # A workflow's file is imported without the store.
     from rival_workers.runtime.flow.commits import FlowCommits
+    from rival_workers.runtime.flow.tasks import OperationFuture
 
 #: The number of steps of one flow that run at a time.
 AT_ONCE = 8
@@ -53,7 +54,7 @@ class FlowScheduler(FlowGuard):
         self._is_paused = False
         #: The running lane, and how to await an operation: set by the loop of an async flow.
         self.current_lane: Callable[[], str] = lambda: ""
-        self.future_of: Callable[[Operation], Any] = _refuse_await
+        self.future_of: Callable[[Operation], OperationFuture] = _refuse_await
         self.is_async = False
 
     # -- calls of the flow --------------------------------------------------------------------------------
@@ -316,5 +317,5 @@ class FlowScheduler(FlowGuard):
             raise Suspend
 
 
-def _refuse_await(operation: Operation) -> Any:
+def _refuse_await(operation: Operation) -> NoReturn:
     raise NotInFlows(f"{operation.ref.path}: the flow is not an async function, so calls on its ctx are not awaited")

@@ -1,6 +1,5 @@
 """`log` in a step, for its run, step and attempt. Each entry goes to the process log at once, and to the store in
-batches (see `stream`). Logging never fails a step.
-"""
+batches (see `stream`). Logging never fails a step."""
 
 from __future__ import annotations
 
@@ -19,18 +18,13 @@ from rival_workers.runtime.logs.redaction import DEFAULT, Redaction
 logger = logging.getLogger("rival.steps")
 
 #: Limits of the stored log of one attempt, and of one entry. The process log has no limits.
-MAX_ENTRIES = 10_000
-MAX_BYTES = 4 * 1024 * 1024
-MAX_MESSAGE = 4000
-MAX_FIELDS = 16 * 1024
-_MAX_NAME = 200
+MAX_ENTRIES, MAX_BYTES = 10_000, 4 * 1024 * 1024
+MAX_MESSAGE, MAX_FIELDS, _MAX_NAME = 4000, 16 * 1024, 200
 _LEVELS = ("debug", "info", "warning", "error")
-_NEVER = dt.datetime.min.replace(tzinfo=dt.UTC)
-_MICROSECOND = dt.timedelta(microseconds=1)
+_NEVER, _MICROSECOND = dt.datetime.min.replace(tzinfo=dt.UTC), dt.timedelta(microseconds=1)
 
 #: Stores entries of a run: (run id, entries, whether some of them may be stored already).
 Append = Callable[[str, Sequence[LogEntry], bool], None]
-
 
 #: The level for the flow's step that runs in this context.
 _lowest: ContextVar[str | None] = ContextVar("rival_log_level", default=None)
@@ -110,9 +104,8 @@ class StepLog:
             named = "".join(f" {name}={value!r}" for name, value in fields.items())
             about = {"run": self._run_id, "workflow": self._workflow, "step": self._path, "attempt": self._attempt}
             extra = {"rival": {"message": message, **about, "fields": fields}}
-            step = f"{self._workflow}.{self._path}"
-            text = "%s run=%s attempt=%d %s%s"
-            logger.log(number, text, step, self._run_id, self._attempt, message, named, extra=extra)
+            step = f"{self._workflow}.{self._path} run={self._run_id} attempt={self._attempt}"
+            logger.log(number, "%s %s%s", step, message, named, extra=extra)
 
     def _keep(self, level: str, message: str, fields: dict[str, Any]) -> int:
         """Returns the number of waiting entries, or 0 if this one found no room."""
@@ -147,8 +140,7 @@ class StepLog:
 
     def store(self, append: Append, *, wait: bool = True) -> bool:
         """Store the waiting entries in order. An error leaves them waiting. Returns False if another thread stores them
-        at this moment (only with `wait=False`).
-        """
+        at this moment (only with `wait=False`)."""
         if not self._storing.acquire(blocking=wait):
             return False
         try:

@@ -55,7 +55,7 @@ def test_with_json_every_line_of_a_worker_is_an_object(cli: Cli) -> None:
     names = ["broken", "greet", "nap", "patient"]
     assert announced == {"processes": 1, "pool": "threads", "queues": ["<queue>"], "workflows": names}
     size = {**ANY, "logger": "rival.worker", "message": "1 processes of 16 (threads) on …: broken, greet, nap, patient"}
-    rules = {**ANY, "logger": "rival.rules", "message": "uses version 0 of the fleet's rules, which has 0"}
+    rules = {**ANY, "logger": "rival.rules", "message": "following version 0 of the fleet's rules (0 rules)"}
     assert_logged(lines, [size, rules, *LINES])
 
 
@@ -74,7 +74,7 @@ def test_with_json_every_line_of_dev_is_an_object(bare: Cli) -> None:
         "workflows": ["broken", "greet", "nap", "patient"],
         "dashboard": None,
     }
-    rules = {**ANY, "logger": "rival.rules", "message": "uses version 0 of the fleet's rules, which has 0"}
+    rules = {**ANY, "logger": "rival.rules", "message": "following version 0 of the fleet's rules (0 rules)"}
     assert_logged(lines, [rules, *LINES])
 
 

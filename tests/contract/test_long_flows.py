@@ -120,7 +120,7 @@ def test_a_flow_of_10_000_checkpoints_resumes_without_reading_them_one_by_one(ti
         later(timed, 11)
     assert (timed.rival.result("r").result, calls["s"]) == (10_000, 2)
     assert seen.total() < 50, seen
-    assert time.perf_counter() - resumed < 20
+    assert time.perf_counter() - resumed < 60
 
 
 @pytest.mark.slow

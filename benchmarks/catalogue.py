@@ -9,7 +9,10 @@ from benchmarks.disciplines import SHARED
 #: Measured as often as the shared disciplines, but only Rival has them.
 RIVAL_REPEATED = ("run_many", "for_each", "long_run", "checkpoints", "sleeps", "mixed")
 #: Measured once per benchmark: each takes its own repetitions.
-POLICIES = ("limited", "hot_key", "tickets", "pace", "fairness", "slots", "rules", "probes")
+POLICIES = (
+    *("ruled", "limited", "limited_slow", "hot_key", "held", "tickets", "pace", "fairness", "low", "slots", "slot_use"),
+    *("lost_messages", "rules", "probes", "debounce"),
+)
 ONCE = ("commits", "wal", "takeover", "continuations", "events", "viewers", "sleeping", "finished", *POLICIES)
 #: Names that stand for several disciplines.
 GROUPS = {"policies": POLICIES}
@@ -75,6 +78,8 @@ FIGURES = (
     Figure("steps_per_s_by_finished_runs/0", "steps/s with 0 finished runs", True),
     Figure("steps_per_s_by_finished_runs/100000", "steps/s with 100,000 finished runs", True),
     Figure("steps_per_s_by_finished_runs/1000000", "steps/s with 1,000,000 finished runs", True),
+    Figure("ruled_ratio", "steps/s with a fleet rule for all steps to none", True),
+    Figure("ruled_cpu_ratio", "the workers' processor time per step with it to none", False),
     Figure("limited_steps_per_s/noop", "steps/s without limits", True),
     Figure("limited_steps_per_s/keyed", "steps/s, all with one limit of 5 for each of 1,000 keys", True),
     Figure("limited_steps_per_s/keyed_each", "steps/s, each step with such a limit of its own", True),
@@ -84,9 +89,17 @@ FIGURES = (
     Figure("limited_ratio/keyed_each", "own limits with 1,000 keys to none", True),
     Figure("limited_ratio/wide", "one limit that is never reached to none", True),
     Figure("limited_ratio/wide_each", "own limits that are never reached to none", True),
+    Figure("limited_slow_steps_per_s/noop", "steps/s without limits, commits of 2 ms", True),
+    Figure("limited_slow_steps_per_s/keyed", "steps/s, one limit of 5 for each of 1,000 keys, commits of 2 ms", True),
+    Figure("limited_slow_ratio/keyed", "one limit with 1,000 keys to none, commits of 2 ms", True),
     Figure("hot_key_finishes_per_s", "hot key, 5 at once, commits of 2 ms: finishes/s", True),
     Figure("hot_key_arrivals_per_s", "hot key: arrivals/s in the same seconds", True),
-    Figure("hot_key_idle_ms", "hot key: a slot is idle between two steps for (ms)", False),
+    Figure("hot_key_idle_ms", "hot key: a slot is idle between two steps for (ms), p50", False),
+    Figure("hot_key_idle_p99_ms", "hot key: a slot is idle between two steps for (ms), p99", False),
+    Figure(
+        "hot_key_finishes_per_s/held", "hot key beside an old snapshot (quick: of 40 s, else 10 min): finishes/s", True
+    ),
+    Figure("hot_key_held_ratio", "hot key beside an old snapshot to before", True),
     Figure("tickets_ms/none", "claim and finish with a limit, nothing waits (ms)", False),
     Figure("tickets_ms/many", "claim and finish with a limit, 100,000 wait (ms)", False),
     Figure("tickets_ratio", "claim and finish with 100,000 waiting to none", False),
@@ -94,9 +107,22 @@ FIGURES = (
     Figure("tickets_sweep_ms/many", "a keeper's looks, 100,000 wait (ms)", False),
     Figure("pace_worst_second", "rate of 50/s, one of 3 workers killed: most starts in any second", False),
     Figure("pace_used", "rate of 50/s: part of it that was used", True),
+    Figure("pace_other_run_ms/alone", "one-step run, no rate in use (ms)", False),
+    Figure("pace_other_run_ms/beside", "one-step run while hundreds of steps wait for the rate (ms)", False),
     Figure("fairness_jain", "20 tenants with 1:20 waiting at one limit: Jain's index", True),
+    Figure("fairness_longest_wait_turns", "longest wait of the smallest of them (rounds of all)", False),
+    Figure("low_beside_high_s", "low step, the fleet overloaded with high ones: until it starts (s)", False),
     Figure("slot_returned_s", "slot of a killed worker: until the next one runs (s; lease 2 s)", False),
+    Figure("slots_at_once/one_kill", "limit of 5, one of 3 workers killed: most at once", False),
+    Figure("slots_at_once/kills", "limit of 5, a worker killed every 2 s: most at once", False),
+    Figure("slots_used/one_kill", "limit of 5, one of 3 workers killed: part of the slots that worked", True),
+    Figure("slots_used/kills", "limit of 5, a worker killed every 2 s: part of the slots that worked", True),
+    Figure("lost_message_s", "granted step whose message was lost: until it starts (s; grace 10 s)", False),
     Figure("rule_effective_p99_s", "fleet rule: effective in all processes, p99 (s)", False),
     Figure("probes_in_100_rounds", "half-open breaker: probes in 100 rounds of 20 claims", False),
+    Figure("refused_elsewhere_in_100_rounds", "breaker opened: refused at the next claim elsewhere, of 100", True),
+    Figure("debounce_starts_per_s", "debounce with one key, 500 starts/s wanted: starts/s", True),
+    Figure("debounce_runs_per_burst", "debounce: runs that come of a burst", False),
+    Figure("debounce_lost_or_twice", "debounce: inputs that are in no run, or in two", False),
     Figure("lease_s", "lease in the takeover discipline (s)", False),
 )

@@ -1,7 +1,8 @@
-"""`python -m benchmarks.compare REV [--only …] [--rounds N] [--full]`: this tree against another commit of Rival.
+"""`python -m benchmarks.compare REV [--only …] [--rounds N] [--full] [--own]`: this tree against another one of Rival.
 
 Both sides are measured by this tree's benchmarks, on the same servers, in turns; the ratio is this tree's figure
-divided by the other's. A side is a folder of links: the packages of one commit, the benchmarks of this tree.
+divided by the other's. A side is a folder of links: the packages of one commit, the benchmarks of this tree, or with
+`--own` those of the same commit.
 """
 
 from __future__ import annotations
@@ -35,10 +36,13 @@ USUAL = (
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__)
-    parser.add_argument("revision", help="the commit to compare with, as git names it")
+    parser.add_argument("revision", help="the commit to compare with, as git names it, or a folder that has its files")
     parser.add_argument("--only", default=",".join(USUAL), help=f"some of {', '.join(DISCIPLINES)}")
     parser.add_argument("--rounds", type=int, help="how often each side is measured in each discipline")
     parser.add_argument("--full", action="store_true", help="the counts of the full benchmark")
+    parser.add_argument(
+        "--own", action="store_true", help="measure a commit that this tree's benchmarks cannot import by its own ones"
+    )
     given = parser.parse_args(arguments)
     given.disciplines = given.only.split(",")
     unknown = sorted(set(given.disciplines) - set(DISCIPLINES))
@@ -49,7 +53,10 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 
 @contextmanager
 def checked_out(revision: str) -> Iterator[Path]:
-    """The files of another commit, in a worktree that is removed at the end."""
+    """The files of another commit, in a worktree that is removed at the end; or a folder that has them, as it is."""
+    if Path(revision).is_dir():
+        yield Path(revision).resolve()
+        return
     git = ["git", "-C", str(venvs.ROOT)]
     commit = subprocess.run(
         [*git, "rev-parse", "--verify", "--short", f"{revision}^{{commit}}"], capture_output=True, text=True
@@ -64,20 +71,19 @@ def checked_out(revision: str) -> Iterator[Path]:
         subprocess.run([*git, "worktree", "remove", "--force", str(tree)], check=True)
 
 
-def linked(name: str, tree: Path) -> Path:
-    """A folder with the packages of `tree` and the benchmarks of this one."""
+def linked(name: str, tree: Path, benchmarks: Path) -> Path:
+    """A folder with the packages of one tree and the benchmarks of one."""
     folder = PLACE / f"side-{name}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for package in PACKAGES:
         (folder / package).symlink_to(tree / package)
-    (folder / "benchmarks").symlink_to(venvs.ROOT / "benchmarks")
+    (folder / "benchmarks").symlink_to(benchmarks / "benchmarks")
     return folder
 
 
-def open_side(name: str, tree: Path, load: str, stack: Stack) -> Side:
-    """A driver that imports the packages of `tree`."""
-    folder = linked(name, tree)
+def open_side(name: str, folder: Path, load: str, stack: Stack) -> Side:
+    """A driver that imports what is in the folder."""
     command = [sys.executable, "-m", "benchmarks.rival_driver", load]
     program = Program(name, command, driver_env(stack, name, folder), log_of(name), folder)
     return Side(program, load_named(load).limit_s)
@@ -99,7 +105,9 @@ def main() -> int:
     rounds = given.rounds or load_named(load).repeats
     with own_stack() as stack, checked_out(given.revision) as tree, ExitStack() as exits:
         about = machine.conditions(stack.database_url, load)
-        sides = [open_side("new", venvs.ROOT, load, stack), open_side("old", tree, load, stack)]
+        folders = {"new": linked("new", venvs.ROOT, venvs.ROOT)}
+        folders["old"] = linked("old", tree, tree if given.own else venvs.ROOT)
+        sides = [open_side(name, folder, load, stack) for name, folder in folders.items()]
         for side in sides:
             exits.callback(side.stop)
         scores = report.scores_of(measurements(sides, given.disciplines, rounds))

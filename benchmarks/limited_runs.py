@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass
 
 import psycopg
 from psycopg import sql
@@ -34,19 +36,28 @@ _QUEUE = limit("queue", 1, key="input.key")
 
 def measure_limited(warm: Warm, load: Load) -> None:
     """Steps per second with and without limits, in turns, and the ratio of each round."""
+    _measure_ratios(warm, load, KINDS, "limited")
+
+
+def measure_limited_slow(warm: Warm, load: Load) -> None:
+    """The same with commits of 2 ms, where a step with a limit makes as many commits as one without."""
+    _measure_ratios(warm, load, ("noop", "keyed"), "limited_slow")
+
+
+def _measure_ratios(warm: Warm, load: Load, kinds: Sequence[str], figure: str) -> None:
     system, name = warm.system, warm.system.name
-    works = {kind: Work(kind, load.runs, 5, keys=KEYS) for kind in KINDS}
+    works = {kind: Work(kind, load.limited_runs, 5, keys=KEYS) for kind in kinds}
     with warm.fleet.released():
         # Makes the gates of all keys.
-        for kind in KINDS[1:]:
+        for kind in kinds[1:]:
             system.wait_batch(system.start_batch(Work(kind, KEYS, 5, keys=KEYS)))
-    for number in range(load.rounds):
-        order = [*KINDS[number % len(KINDS) :], *KINDS[: number % len(KINDS)]]
+    for number in range(load.repeats):
+        order = [*kinds[number % len(kinds) :], *kinds[: number % len(kinds)]]
         rates = {kind: steps_per_s(warm, works[kind]) for kind in order}
-        for kind in KINDS:
-            emit(name, f"limited_steps_per_s/{kind}", [rates[kind]])
+        for kind in kinds:
+            emit(name, f"{figure}_steps_per_s/{kind}", [rates[kind]])
             if kind != "noop":
-                emit(name, f"limited_ratio/{kind}", [rates[kind] / rates["noop"]])
+                emit(name, f"{figure}_ratio/{kind}", [rates[kind] / rates["noop"]])
 
 
 def delay_commits(url: str) -> None:
@@ -58,8 +69,43 @@ def delay_commits(url: str) -> None:
             connection.execute(change.format(name, sql.Identifier(setting), sql.Literal(value)))
 
 
-def measure_hot_key(warm: Warm, load: Load) -> None:
+@dataclass(frozen=True)
+class HotKey:
     """A limit of 5 at which 1,000 wait, while more come: finishes and arrivals in the same seconds."""
+
+    finishes_per_s: float
+    arrivals_per_s: float
+    #: Milliseconds for which a slot is idle between two steps: the median, and the 99th percentile.
+    idle_ms: tuple[float, float]
+
+
+def measure_hot_key(warm: Warm, load: Load) -> None:
+    """How fast a limit that very many wait for passes on its slots."""
+    found, name = hot_key(warm), warm.system.name
+    emit(name, "hot_key_finishes_per_s", [found.finishes_per_s])
+    emit(name, "hot_key_arrivals_per_s", [found.arrivals_per_s])
+    emit(name, "hot_key_idle_ms", [found.idle_ms[0]])
+    emit(name, "hot_key_idle_p99_ms", [found.idle_ms[1]])
+
+
+def measure_held(warm: Warm, load: Load) -> None:
+    """The same before and while a transaction keeps an old snapshot, so that no dead row of the queue is removed."""
+    before = [hot_key(warm).finishes_per_s for _ in range(2)]
+    with psycopg.connect(warm.system.url) as reader:
+        reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        reader.execute("SELECT count(*) FROM rival_tickets")
+        end = time.monotonic() + load.held_s
+        while True:
+            last = hot_key(warm).finishes_per_s
+            progress(warm.system.name, f"{last:.0f} finishes/s beside an old snapshot")
+            if time.monotonic() >= end:
+                break
+    emit(warm.system.name, "hot_key_finishes_per_s/held", [last])
+    emit(warm.system.name, "hot_key_held_ratio", [last / statistics.median(before)])
+
+
+def hot_key(warm: Warm) -> HotKey:
+    """One round, on a key of its own."""
     system, key = warm.system, fresh_key("hot")
     with psycopg.connect(system.url, autocommit=True) as connection, warm.fleet.released():
         holding = [system.start("hot_holds", key) for _ in range(5)]
@@ -72,29 +118,33 @@ def measure_hot_key(warm: Warm, load: Load) -> None:
         system.wait_batch(ids)
         for handle in holding:
             system.wait(handle)
-        arrived = _seconds(connection, "SELECT at FROM rival_history WHERE what = 'queued'")
-        ended = _seconds(connection, "SELECT completed_at FROM rival_steps WHERE path = 'work'")
-        idle = connection.execute(_IDLE).fetchone()
+        arrived = _seconds(connection, "SELECT at FROM rival_history WHERE what = 'queued' AND run_id = ANY(%s)", ids)
+        ended = _seconds(
+            connection, "SELECT completed_at FROM rival_steps WHERE path = 'work' AND run_id = ANY(%s)", ids
+        )
+        idle = connection.execute(_IDLE, {"ids": ids}).fetchone()
+    assert idle is not None
     seconds = arrived[-1] - began
-    emit(system.name, "hot_key_finishes_per_s", [sum(began <= at <= arrived[-1] for at in ended) / seconds])
-    emit(system.name, "hot_key_arrivals_per_s", [sum(began <= at for at in arrived) / seconds])
-    if idle and idle[0] is not None:
-        emit(system.name, "hot_key_idle_ms", [float(idle[0])])
+    return HotKey(
+        sum(began <= at <= arrived[-1] for at in ended) / seconds,
+        sum(began <= at for at in arrived) / seconds,
+        (float(idle[0]), float(idle[1])),
+    )
 
 
 #: Between an end and the start of the one that waited for it, in the order of both.
 _IDLE = """
-    WITH ends AS (SELECT completed_at AS at, row_number() OVER (ORDER BY completed_at) AS n
-                  FROM rival_steps WHERE path = 'work' AND completed_at IS NOT NULL),
-         starts AS (SELECT started_at AS at, row_number() OVER (ORDER BY started_at) AS n
-                    FROM rival_steps WHERE path = 'work' AND started_at IS NOT NULL)
-    SELECT 1000 * percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM starts.at - ends.at))
-    FROM ends JOIN starts ON starts.n = ends.n + 5
+    WITH work AS (SELECT started_at, completed_at FROM rival_steps WHERE path = 'work' AND run_id = ANY(%(ids)s)),
+         ends AS (SELECT completed_at AS at, row_number() OVER (ORDER BY completed_at) AS n FROM work),
+         starts AS (SELECT started_at AS at, row_number() OVER (ORDER BY started_at) AS n FROM work),
+         idle AS (SELECT 1000 * extract(epoch FROM starts.at - ends.at) AS ms
+                  FROM ends JOIN starts ON starts.n = ends.n + 5)
+    SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY ms), percentile_cont(0.99) WITHIN GROUP (ORDER BY ms) FROM idle
 """
 
 
-def _seconds(connection: psycopg.Connection, query: str) -> list[float]:
-    found = connection.execute(f"SELECT extract(epoch FROM at) FROM ({query}) AS found (at) ORDER BY 1")
+def _seconds(connection: psycopg.Connection, query: str, ids: Sequence[str]) -> list[float]:
+    found = connection.execute(f"SELECT extract(epoch FROM at) FROM ({query}) AS found (at) ORDER BY 1", [list(ids)])
     return [float(row[0]) for row in found]
 
 

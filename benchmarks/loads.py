@@ -15,6 +15,8 @@ class Load:
     steps: int = 5
     #: Runs whose steps return 10 KB, or 100 KB (a tenth of them).
     payload_runs: int = 300
+    #: Runs with and without limits: enough for seconds, as the ratio of two short loads says little.
+    limited_runs: int = 4_500
     starts: int = 1_000
     bulk_starts: int = 10_000
     latency_runs: int = 50
@@ -38,6 +40,12 @@ class Load:
     continuations: int = 10_000
     #: Steps of one flow.
     checkpoints: int = 1_000
+    #: Seconds for which an old snapshot is kept, of a load whose workers are killed, and of each burst of starts.
+    held_s: float = 600.0
+    kills_s: float = 60.0
+    burst_s: float = 20.0
+    #: Seconds of a rate: "90 % of 3,000 starts a minute" is what a minute shows, and not its first seconds.
+    paced_s: float = 60.0
     #: No answer of a system within this time: it has failed.
     limit_s: float = 3600.0
 
@@ -61,6 +69,10 @@ QUICK = Load(
     sleeping=20_000,
     continuations=300,
     checkpoints=200,
+    held_s=40.0,
+    kills_s=16.0,
+    burst_s=4.0,
+    paced_s=30.0,
     limit_s=300.0,
 )
 

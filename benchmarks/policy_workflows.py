@@ -41,7 +41,7 @@ def hold_slot(input: Input) -> None:
         time.sleep(SLOW_S)
 
 
-def hold_until_told(input: Input) -> None:
+def hold_until_released(input: Input) -> None:
     """Uses its slot until enough others wait for it."""
     mark("holding", input.key)
     end = time.monotonic() + SLOW_S
@@ -64,10 +64,19 @@ def register_limited() -> None:
         builder.register()
 
 
+def register_timed() -> None:
+    """Steps with a timeout, which a rule changes."""
+    builder = create_workflow(f"timed-{STEPS}").input(Input)
+    for number in range(1, STEPS + 1):
+        builder = builder.step(step(nothing, name=f"step_{number}", timeout=60))
+    builder.register()
+
+
 register_limited()
+register_timed()
 create_workflow("hot").input(Input).step(step(nothing, name="work", concurrency_limit=limit("hot", 5))).register()
 create_workflow("hot_holds").input(Input).step(
-    step(hold_until_told, name="hold", concurrency_limit=limit("hot", 5))
+    step(hold_until_released, name="hold", concurrency_limit=limit("hot", 5))
 ).register()
 create_workflow("paced").input(Input).step(step(nothing, name="work", rate_limit=rate(50, per=1))).register()
 create_workflow("fair").input(Tenant).step(
@@ -75,4 +84,10 @@ create_workflow("fair").input(Tenant).step(
 ).register()
 create_workflow("holds").input(Input).step(step(hold_slot, name="work", concurrency_limit=limit("slot", 1))).register()
 create_workflow("takes").input(Input).step(step(leave_mark, name="work", concurrency_limit=limit("slot", 1))).register()
+create_workflow("fives").input(Input).step(
+    step(busy, name="work", concurrency_limit=limit("five", 5, key="input.key"))
+).register()
+create_workflow("gathered").input(list).step(step(nothing, name="work")).register()
+create_workflow("much").input(Input).step(step(busy, name="work")).register()
+create_workflow("little").input(Input).step(step(leave_mark, name="work")).register()
 create_workflow("ruled").input(Input).step(step(short, name="work")).register()

@@ -35,7 +35,7 @@ from rival_client.settings import Settings
 LEASE_S = 2.0
 COMMAND = str(Path(sys.executable).with_name("rival"))
 WORKFLOWS = str(Path(__file__).with_name("rival_workflows.py"))
-#: One worker with one process and the usual concurrency (8); a fleet has two, so that one can be killed whole and the
+#: One worker with one process and the usual concurrency (16); a fleet has two, so that one can be killed whole and the
 #: other lives.
 WORKER = [COMMAND, "worker", "--workflows", WORKFLOWS, "--processes", "1"]
 #: Those that a fleet registers last: all others are known when these are.

@@ -1,4 +1,4 @@
-"""Writes the pages that are made from code: `python docs/generate.py`. A test fails when they are out of date."""
+"""Generates pages of the reference from code: `python docs/generate.py`. A test fails when they are out of date."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Made from `rival_client/model/transitions.py` by `python docs/generate.py`. Do n
 
 A transition is one statement or one transaction. Its guard is in the `WHERE`: the row must be in one of the states
 under "from" and the caller must hold the row's current token. Otherwise nothing changes, and the operation reports it.
-Every transition except parking, pausing, a heartbeat and apply_policy increments the token. Terminal states are final,
+A transition that makes earlier messages or a running attempt obsolete increments the token. Terminal states are final,
 except for an operator's retry or rewind.
 """
 
@@ -56,7 +56,7 @@ def _diagram(transitions: dict[str, Transition]) -> str:
 
 
 def _edges(transition: Transition) -> Iterator[tuple[str, str]]:
-    """Parking leaves a row where it is: not every source leads to every target."""
+    """A transition whose sources are its targets, such as parking, does not change the status of a row."""
     stays = transition.sources == transition.targets
     for source in sorted(transition.sources):
         yield from ((source, target) for target in ([source] if stays else sorted(transition.targets)))
@@ -67,8 +67,9 @@ _POLICIES_HEAD = """# Fields of policies
 Made from `rival_client/model/policies/step_config.py` by `python docs/generate.py`. Do not edit it by hand.
 
 The options of `step(…)`, of rules in `policies`, of `run(policies=…)` and of `rival policy set`. Durations are seconds,
-or a `timedelta` in Python. "For": what can have the field: a step, an external step, the function of a composite or of
-a wait, a flow as a whole, a step that a flow calls. "Rules": whether rules of a run and of the fleet can set it.
+or a `timedelta` in Python. The column "for" lists what can have the field: a step, an external step, the function of a
+composite or of a wait, a flow as a whole, a step that a flow calls. The column "rules" says whether rules of a run and
+of the fleet can set it.
 """
 
 

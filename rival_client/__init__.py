@@ -1,6 +1,6 @@
-"""What a producer app imports: start durable runs, wait for them, cancel them.
+"""The public names of the client, for producers: start durable runs, wait for them, read and operate them.
 
-Each name is imported when it is first used: SQLAlchemy, psycopg, redis and kombu come with some of them, and neither a
+Each name is imported when it is first used: some of them import SQLAlchemy, psycopg, redis or kombu, and neither a
 workflow file nor `rival --help` should wait for these.
 """
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         DatabaseError,
         DatabaseRefused,
         DatabaseUnavailable,
+        EventConflict,
         InvalidArgument,
         InvalidInput,
         InvalidPayload,
@@ -44,7 +45,16 @@ if TYPE_CHECKING:
     from rival_client.model.limits.idempotency_records import IdempotencyRecord
     from rival_client.model.limits.limit_records import LimitDetail, LimitKey, LimitRecord, LimitWaiter
     from rival_client.model.policies.breakers import BreakerRecord
-    from rival_client.model.policies.matchers import at_path, every, in_workflow, labelled, named, of_kind, tagged
+    from rival_client.model.policies.matchers import (
+        at_path,
+        default,
+        every,
+        in_workflow,
+        labelled,
+        named,
+        of_kind,
+        tagged,
+    )
     from rival_client.model.policies.policy_explanation import ExplainedField, PolicyExplanation
     from rival_client.model.policies.presets import PolicyRules, fast_fail, io_policy, llm_policy, merge_policies
     from rival_client.model.policies.rulebook import FleetRule
@@ -86,6 +96,7 @@ __all__ = [
     "DeadLetter",
     "DeadLetterFilter",
     "DeliveryRecord",
+    "EventConflict",
     "EventRecord",
     "ExecutorRecord",
     "ExplainedField",
@@ -144,6 +155,7 @@ __all__ = [
     "WorkflowInfo",
     "WorkflowRegistry",
     "at_path",
+    "default",
     "every",
     "fast_fail",
     "in_workflow",
@@ -174,6 +186,7 @@ if not TYPE_CHECKING:
                 "DatabaseError",
                 "DatabaseRefused",
                 "DatabaseUnavailable",
+                "EventConflict",
                 "InvalidArgument",
                 "InvalidInput",
                 "InvalidPayload",
@@ -199,6 +212,7 @@ if not TYPE_CHECKING:
             "rival_client.model.limits.limit_records": ["LimitDetail", "LimitKey", "LimitRecord", "LimitWaiter"],
             "rival_client.model.policies.matchers": [
                 "at_path",
+                "default",
                 "every",
                 "in_workflow",
                 "labelled",

@@ -11,12 +11,13 @@ RivalError
 ├── InvalidPayload            a value is not JSON, or too large
 ├── InvalidToken              not a token of an external step
 ├── RunConflict               that run id exists with another workflow or another input
+├── EventConflict            that event id exists with another topic, key or run
 ├── RunNotFound
 ├── NotPossible               an operator's verb does not fit the run as it is; nothing was changed
 │   └── RunHasMoved           the run has changed since the operator looked at it
 ├── RunNotEnded               the run has no result yet
 ├── TopicFull                 the topic keeps as many events as it may; nothing was sent
-├── WaitTimeout               the run is still going on; waiting gave up
+├── WaitTimeout               the run has not ended within the timeout
 ├── RunFailed                 raised by `RunResult.unwrap()`
 │   └── RunCancelled
 └── DatabaseError             the database could not do what was asked
@@ -30,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
 
 #: Names that an error lists.
 _MANY = 20
@@ -122,14 +124,21 @@ class InvalidInput(RivalError):
     """`found` has the place of each problem, `problems` the same as text."""
 
     def __init__(
-        self, workflow: str, problems: Sequence[str | InputProblem], *, started_run: str | None = None
+        self,
+        workflow: str,
+        problems: Sequence[str | InputProblem],
+        *,
+        started_run: str | None = None,
+        is_nested: bool = False,
     ) -> None:
-        """`started_run`: a worker found the problems, after the start."""
+        """`started_run`: a worker found the problems, after the start. `is_nested`: the workflow is a step of a run."""
         texts = [one if isinstance(one, str) else one.text for one in problems]
         lines = "\n".join(f"  - {text}" for text in texts[:_PROBLEMS_SHOWN])
         if len(texts) > _PROBLEMS_SHOWN:
             lines += f"\n  and {len(texts) - _PROBLEMS_SHOWN:,} more"
         what = f"The input does not fit workflow {workflow!r}; no run was started"
+        if is_nested:
+            what = f"The input does not fit nested workflow {workflow!r}; none of its steps was started"
         if started_run is not None:
             what = f"The input of run {started_run!r} does not fit the model of workflow {workflow!r} on its worker"
         super().__init__(f"{what}:\n{lines}")
@@ -154,6 +163,16 @@ class RunConflict(RivalError):
     def __init__(self, run_id: str, why: str) -> None:
         super().__init__(f"Run {run_id!r} exists already, {why}. Use another run id, or none to have one made.")
         self.run_id = run_id
+
+
+class EventConflict(RivalError):
+    def __init__(self, event_id: str, topic: str) -> None:
+        super().__init__(
+            f"Event {event_id!r} exists already, with another topic, key or run: this one, of topic {topic!r}, was not "
+            "sent. Ids of events are unique in all topics: put the topic in front of an id from elsewhere, as in "
+            f'event_id=f"{{topic}}:{{order_id}}".'
+        )
+        self.event_id, self.topic = event_id, topic
 
 
 class RunNotFound(RivalError):
@@ -201,22 +220,31 @@ class WaitTimeout(RivalError, TimeoutError):
     def __init__(self, workflow: str, run_id: str, timeout: float, status: str) -> None:
         super().__init__(
             f"Run {run_id!r} of workflow {workflow!r} was still {status} after {timeout:g} s. "
-            "It goes on: wait again, or cancel it."
+            "It continues: wait again, or cancel it."
         )
         self.workflow, self.run_id, self.timeout, self.status = workflow, run_id, timeout, status
 
 
 class RunFailed(RivalError):
-    def __init__(self, run_id: str, workflow: str, failed_step: str | None, message: str) -> None:
+    """`error`: the run's error as `RunResult.error` has it; `type`, `message` and `cause` are taken from it."""
+
+    def __init__(self, run_id: str, workflow: str, failed_step: str | None, error: dict[str, Any]) -> None:
         at = f" at step {failed_step!r}" if failed_step else ""
-        super().__init__(f"Run {run_id!r} of workflow {workflow!r} failed{at}: {message}")
+        self.type, self.message = error.get("type", "Error"), error.get("message", "")
+        super().__init__(
+            f"Run {run_id!r} of workflow {workflow!r} failed{at}: {self.type}: {self.message}".rstrip(" :")
+        )
         self.run_id, self.workflow, self.failed_step = run_id, workflow, failed_step
+        self.error: dict[str, Any] | None = error
+        #: The error that this one followed from, such as that of the last attempt when no retry was left.
+        self.cause: dict[str, Any] | None = error.get("cause")
 
 
 class RunCancelled(RunFailed):
     def __init__(self, run_id: str, workflow: str) -> None:
         RivalError.__init__(self, f"Run {run_id!r} of workflow {workflow!r} was cancelled.")
         self.run_id, self.workflow, self.failed_step = run_id, workflow, None
+        self.type, self.message, self.error, self.cause = "RunCancelled", "", None, None
 
 
 class DatabaseError(RivalError):

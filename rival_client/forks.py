@@ -1,6 +1,7 @@
-"""A child of a fork has the connections of its parent: if both used them, they would read each other's answers. So the
-child drops them, without closing them, and opens its own. A server that loads its application before it forks, and
-`multiprocessing`, can so use a client that was used before.
+"""Drops connections after a fork. A child process has the connections of its parent; if both used them, they would read
+each other's answers. The child drops them without closing them, and opens its own.
+
+So a server that loads its application before it forks, and `multiprocessing`, can use a client that was used before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Public names of a package that are imported when they are first used: the package itself costs nothing."""
+"""Imports the public names of a package when they are first used: importing the package costs nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a producer can set, by argument or by environment. The only module of the client that reads it."""
+"""The settings of a producer, from arguments or the environment. No other client module reads the environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules for settings that are URLs: they can be parsed. Whether the server answers shows later."""
+"""Rules for settings that are URLs: they must be parseable. Nothing is connected."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _is_one_broker(url: str) -> bool:
 
 
 def _is_page(url: str) -> bool:
-    """Of a page that browsers open: without a password, a query and a fragment."""
+    """Whether it is the URL of a page for browsers: without a password, a query and a fragment."""
     parts = urlsplit(url)
     is_plain = not (parts.query or parts.fragment or parts.username or parts.password)
     return parts.scheme in ("http", "https") and bool(parts.hostname) and is_plain and (parts.port or 1) > 0

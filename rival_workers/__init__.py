@@ -1,4 +1,4 @@
-"""What a workflow file imports: steps are plain functions, a list of them is a workflow.
+"""The public names for workflow files: steps are plain functions, and a list of them is a workflow.
 
 Each name is imported when it is first used. This keeps the pytest plugin, the command line and the embedded servers'
 supervisor from loading the engine, Celery and Alembic.

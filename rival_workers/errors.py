@@ -108,9 +108,9 @@ class ChildFailed(StepFailed):
         super().__init__(step, error)
         self.child_run, self.child_step = error.get("child_run"), error.get("child_step")
         if self.child_run is not None:
-            at = f" at step {self.child_step!r}" if self.child_step else ""
+            has = f"failed at step {self.child_step!r}" if self.child_step else "has not completed"
             what = f"{error.get('type', 'Error')}: {error.get('message', '')}"
-            self.args = (f"{step}: child run {self.child_run!r} has not completed{at}: {what}",)
+            self.args = (f"{step}: child run {self.child_run!r} {has}: {what}",)
 
 
 class DeadlineExceeded(RivalError):
@@ -136,11 +136,10 @@ class IdempotencyConflict(RivalError):
 
 
 class LimitReached(RivalError):
-    """A limit with `on_full="fail"` is full; or as many wait for it as may."""
+    """A limit with `on_full="fail"` is full; or `max_waiting` steps wait for it already."""
 
-    def __init__(self, limit: str, key: str, max: int, is_crowded: bool) -> None:
+    def __init__(self, limit: str, key: str, why: str) -> None:
         of_key = f" for key {key!r}" if key else ""
-        why = "as many wait for it as may (max_waiting)" if is_crowded else f'all {max} are in use, and on_full="fail"'
         super().__init__(
             f"limit {limit!r} is full{of_key}: {why}. Retry the step with max_retries, or raise the limit with "
             f"`rival limit set {limit} N`."

@@ -4,7 +4,7 @@ when one is first used; it needs no workflow code, and no package of the extra `
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -18,11 +18,12 @@ from rival_client.model import statuses
 from rival_client.model.checks.amounts import MAX_INT
 from rival_client.model.payload import NULL, Json, dump
 from rival_client.model.policies.policy_explanation import ExplainedField, PolicyExplanation, as_recorded, explained
-from rival_client.model.policies.rulebook import NO_RULES, Rulebook
+from rival_client.model.policies.rulebook import NO_RULES, FleetRule
 from rival_client.model.records import Reopened
 from rival_client.model.starts.queues import Route
+from rival_client.model.step_records import Attempt, Step
 from rival_client.settings import Settings
-from rival_client.sql.fleet_rules import read_rulebook
+from rival_client.sql.fleet_rules import read_rulebook, stored_rules
 from rival_client.sql.reads.run_reads import read_attempts, read_run, read_step
 from rival_workers.engine import interpreter
 from rival_workers.engine.decisions import End, EndStatus
@@ -68,24 +69,19 @@ class Operator:
 
     def explain_policy(self, run_id: str, path: str, attempt: int | None, preview: bool) -> PolicyExplanation:
         with self._store.database.autocommit() as connection:
-            run, book = read_run(connection, run_id), read_rulebook(connection)
-            step = read_step(connection, run_id, path)
-            tried = read_attempts(connection, run_id, path, MAX_INT)
+            run, step = read_run(connection, run_id), read_step(connection, run_id, path)
             policies = policies_of(connection, run)
-        now = policies.over(run.policies, book, run.labels)
-        in_flow = now.in_flow(path)
-        if in_flow is not None:
-            return PolicyExplanation(run_id, path, None, explained(in_flow, book.about))
-        if not _is_place(policies, path):
-            raise NotPossible("explain", run_id, f"its workflow has no step {path!r}: {_known(policies)}")
-        if preview or step is None or not step.attempts:
-            return PolicyExplanation(run_id, path, None, explained(now.resolved(path), book.about))
-        number = step.attempts if attempt is None else attempt
-        recorded = next((one.policy for one in tried if one.attempt == number), step.policy)
-        if number > step.attempts:
-            made = f"{path!r} has made {step.attempts} attempts, not {number}"
-            raise NotPossible("explain", run_id, f"{made}: leave the attempt out for the last one")
-        return PolicyExplanation(run_id, path, number, _as_recorded(policies, path, recorded, book))
+            made = _attempts_made(policies, run_id, path, step, attempt)
+            if preview or step is None or not made:
+                book = read_rulebook(connection)
+                now = policies.over(run.policies, book, run.labels)
+                options = now.in_flow(path) or now.resolved(path)
+                return PolicyExplanation(run_id, path, None, explained(options, book.about))
+            number = made if attempt is None else attempt
+            start = _start_of(step, read_attempts(connection, run_id, path, MAX_INT), number)
+            then = policies_of(connection, run, start.started_at)
+            about = stored_rules(connection)
+        return PolicyExplanation(run_id, path, number, _as_recorded(then, path, start.policy or {}, about))
 
     def skip(self, run_id: str, step: str, reason: str, by: str, **how: Any) -> None:
         self._settle(run_id, Order("skip", by, step, reason, **how), statuses.SKIPPED, NULL)
@@ -123,13 +119,39 @@ def _known(policies: Policies) -> str:
     return f"it has {listed(list(policies.plan.places))}"
 
 
+def _attempts_made(policies: Policies, run_id: str, path: str, step: Step | None, attempt: int | None) -> int:
+    """Attempts that can be explained; NotPossible if `attempt` is not one of them."""
+    made = 0 if step is None else step.attempts
+    if policies.in_flow(path) is not None:
+        if attempt is not None:
+            why = f"the options of {path!r} are in the code of its flow, and not recorded"
+            raise NotPossible("explain", run_id, f"{why}: leave the attempt out for what rules give it now")
+        return 0
+    if not _is_place(policies, path):
+        raise NotPossible("explain", run_id, f"its workflow has no step {path!r}: {_known(policies)}")
+    if attempt is not None and attempt > made:
+        counted = f"{path!r} has made {made} {'attempt' if made == 1 else 'attempts'}, not {attempt}"
+        raise NotPossible("explain", run_id, f"{counted}: leave the attempt out for the last one")
+    return made
+
+
+def _start_of(step: Step, tried: Sequence[Attempt], number: int) -> Step | Attempt:
+    """The row with the start of an attempt. A lost attempt has the number of the next one, and a rewind begins with 1
+    again: of several with the number, the last one. The row of the step has the last start, whose number it may not
+    have any more."""
+    same = (one.attempt for one in reversed(tried) if one.started_at == step.started_at)
+    last = step.attempts if step.status == statuses.RUNNING else next(same, step.attempts)
+    ended = [one for one in tried if one.attempt == number]
+    return step if last == number or not ended else ended[-1]
+
+
 def _as_recorded(
-    policies: Policies, path: str, recorded: dict[str, Any] | None, book: Rulebook
+    policies: Policies, path: str, recorded: Mapping[str, Any], about: Mapping[int, FleetRule]
 ) -> tuple[ExplainedField, ...]:
-    """The options of the workflow as they are stored now, and what the attempt has recorded of other rules."""
-    replaced = (recorded or {}).get("mode") == "replace"
+    """The options of the workflow, and what the attempt has recorded of other rules."""
+    replaced = recorded.get("mode") == "replace"
     base = policies.over({"rules": [], "mode": "replace"}, NO_RULES, None) if replaced else policies
-    return as_recorded(explained(base.resolved(path), {}), recorded or {}, book.about)
+    return as_recorded(explained(base.resolved(path), {}), recorded, about)
 
 
 def _messages(run_id: str, done: Operated) -> list[StepMessage]:

@@ -10,7 +10,7 @@ from rival_client.model.starts.queues import ServedQueues, split_queues
 from rival_client.model.timers import NEAR
 from rival_client.setting_rules import Flag, OneOf, QueueNames, Seconds, Whole, Words, setting
 from rival_client.settings import Settings, masked
-from rival_client.url_rules import PAGE_URL
+from rival_client.url_rules import DATABASE_URL, PAGE_URL
 
 __all__ = ["WorkerSettings", "masked", "minimal_environment"]
 
@@ -63,8 +63,10 @@ class WorkerSettings(Settings):
     log_format: str = setting("console", OneOf(_LOG_FORMATS))
     #: Further parts of names whose values are hidden in logs, separated by commas.
     redact: str = setting("", Words(_LIST))
-    #: The secret with which a proxy shows to the dashboard that it is the one; not in the repr, which ends up in logs.
+    #: The secret by which the dashboard recognises the proxy that names users; not in the repr, which ends up in logs.
     proxy_secret: str = setting("", Words(), repr=False)
+    #: The database that the dashboard reads, such as a replica; None: `database_url`, to which it always writes.
+    dashboard_database_url: str | None = setting(None, DATABASE_URL, repr=False)
     #: Where browsers find Flower: the dashboard links its workers and attempts to it.
     flower_url: str | None = setting(None, PAGE_URL)
     #: Where browsers find the dashboard: Flower links the run of each attempt to it.

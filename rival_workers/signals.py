@@ -6,6 +6,7 @@ nothing. Signals are those of one process: each worker connects its own receiver
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -28,6 +29,8 @@ class Signal:
         """Call the function with the arguments of the signal. The same function is connected once."""
         if not callable(receiver):
             raise TypeError(f"{self.name}.connect: give a function, not {receiver!r}")
+        if inspect.iscoroutinefunction(receiver):
+            raise TypeError(f"{self.name}.connect: {receiver.__name__} is async: give a plain function")
         self.receivers = (*(one for one in self.receivers if one != receiver), receiver)
         return receiver
 

@@ -51,8 +51,8 @@ def count_down(batch: str) -> None:
         counters.rpush(f"{batch}:ended", time.time())
 
 
-@app.task(name="tell_end", ignore_result=False)
-def tell_end() -> float:
+@app.task(name="record_end", ignore_result=False)
+def record_end() -> float:
     """A chain's last task when the producer waits: its result is the time at which it ended."""
     return time.time()
 

@@ -24,7 +24,7 @@ from benchmarks.peers.celery_app import (
     leave_pid,
     nothing,
     payload,
-    tell_end,
+    record_end,
     with_context,
 )
 
@@ -85,7 +85,7 @@ class CelerySystem:
             return self._here([leave_pid.si(key)])[0]
         if workflow == "flaky":
             return self._here([fail_once.si(key)])[0]
-        return chain(*self._here([*(nothing.si() for _ in range(steps - 1)), tell_end.si()]))
+        return chain(*self._here([*(nothing.si() for _ in range(steps - 1)), record_end.si()]))
 
     def _worker(self, name: str) -> list[str]:
         """A worker without the chatter that only costs time here."""

@@ -54,11 +54,11 @@ def put_on_waiting_list(input: Input) -> dict[str, object]:
     return {"waiting": sorted(name for name, count in input.lines.items() if STOCK[name] < count)}
 
 
-def tell_support(input: Input, error: dict[str, object], log) -> None:
+def notify_support(input: Input, error: dict[str, object], log) -> None:
     log.error("an order has failed", customer=input.customer, why=error["message"])
 
 
-on_error = tell_support
+on_error = notify_support
 steps = [
     price,
     branch(

@@ -1,6 +1,6 @@
-"""What the parts of `AsyncRival` share: the client whose methods they call, and the threads on which they call them.
+"""The base of every part of `AsyncRival`: the sync client whose methods it calls, and the threads that call them.
 
-Each part is in the module of the same part of `Rival`.
+Each async part is in the module of the same part of `Rival`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`AsyncRival`: the same surface, awaitable. Statements run on a few threads; waiting is the event loop's own."""
+"""`AsyncRival`: the methods of `Rival`, awaitable. Statements run on a few threads; a `wait` occupies none of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rival_client.api.operations import AsyncRunOperations
 from rival_client.api.policies import AsyncPolicyOperations
 from rival_client.api.reads import AsyncRunReads
 from rival_client.api.schedules import AsyncScheduleOperations
-from rival_client.api.start_checks import CHUNK, Inserted, check_many, refuse_cancel_in, start_of, status_in
+from rival_client.api.start_checks import CHUNK, Inserted, check_many, start_of, status_in
 from rival_client.api.workflow_registry import AsyncWorkflowRegistry
 from rival_client.broker.run_end import AsyncRunEndNotifier
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
@@ -93,7 +93,7 @@ class AsyncRival(
             return self._handle(await self._call(self._rival.run, workflow, input, run_id, **options))
         how = StartOptions.of(options)
         validator = await self._call(self._rival._validator, arguments.workflow(workflow))
-        start = start_of(validator, input, run_id, how)
+        start = start_of(validator, input, run_id, how, connection)
         if how.gathering is not None:
             return await self._gather(start, connection)
         if not await self._join(connection, start):
@@ -143,8 +143,6 @@ class AsyncRival(
         if start.may_queue:
             queued = await self._join(connection, start.queued(()))
             return AsyncStarted(run_id, "queued" if queued else "running", self)
-        if start.options.on_conflict == "cancel":
-            refuse_cancel_in(connection)
         holder = await async_caller_tx.run_in_async(connection, lambda pg: holder_of(start), lambda found: None)
         if holder is None:
             created = await self._join(connection, start)

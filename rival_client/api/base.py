@@ -5,17 +5,21 @@ verbs that read a plan.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from rival_client.broker.doorbell import Doorbell, open_doorbell
+from rival_client.broker.message import StepMessage
 from rival_client.broker.run_end import RunEndNotifier, open_run_end_notifier
 from rival_client.db.database import Database
 from rival_client.db.prepared import PreparedPool
 from rival_client.errors import RivalError, UnknownWorkflow
 from rival_client.model.checks import arguments
 from rival_client.model.inputs import InputValidator
+from rival_client.model.starts.starts import Start
+from rival_client.model.timers import NEAR, is_near
 from rival_client.model.workflow_info import WorkflowInfo
 from rival_client.settings import Settings
 from rival_client.sql import workflows
@@ -84,6 +88,18 @@ class ClientBase:
             if info is None:
                 raise UnknownWorkflow(name, workflows.workflow_names(connection))
         return info
+
+    def publisher(self, start: Start) -> Callable[[set[str]], None]:
+        """Publishes messages for runs that were committed. The keeper publishes those that begin much later."""
+        workflow, options = start.workflow, start.options
+
+        def publish(run_ids: set[str]) -> None:
+            if is_near(options.countdown, NEAR):
+                names, countdown, route = (workflow.name, workflow.version), options.countdown, start.route
+                messages = [StepMessage(one, None, 0, *names, countdown=countdown, route=route) for one in run_ids]
+                self._doorbell.publish(messages)
+
+        return publish
 
     @cached_property
     def _operator(self) -> Operator:

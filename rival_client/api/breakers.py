@@ -1,4 +1,4 @@
-"""Circuit breakers, as operators see them: the part of both clients that lists, opens, closes and resets them."""
+"""Circuit breakers for operators: the part of both clients that lists, opens, closes and resets them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operator verbs on many runs, as data: what is ordered, and the outcome of each run. `bulk_runner` applies them."""
+"""The order of an operator's verb on many runs, and its outcome for each run. `bulk_runner` applies it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ NEEDS: dict[Verb, tuple[str, ...]] = {"rewind": ("step",), "skip": ("step", "rea
 
 @dataclass(frozen=True)
 class BulkOutcome:
-    """The outcome for one run; with `dry_run`, the expected outcome. `why`: the reason of a refusal."""
+    """The outcome for one run; with `dry_run`, the expected outcome. `run`: as it was chosen; None: no run has this id.
+    `why`: the reason of a refusal."""
 
-    run: Run
+    run_id: str
+    run: Run | None
     why: str | None = None
     reopened: Reopened | None = None
 
@@ -38,12 +40,12 @@ class Bulk:
 
     @property
     def done(self) -> list[str]:
-        return [one.run.run_id for one in self.outcomes if one.why is None]
+        return [one.run_id for one in self.outcomes if one.why is None]
 
     @property
     def refused(self) -> dict[str, str]:
         """Run -> why."""
-        return {one.run.run_id: one.why for one in self.outcomes if one.why is not None}
+        return {one.run_id: one.why for one in self.outcomes if one.why is not None}
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rival_client.api.bulk import BulkOrder, BulkOutcome, Verb
-from rival_client.errors import ConfigurationError, DatabaseError, NotPossible, RivalError
+from rival_client.errors import ConfigurationError, DatabaseError, NotPossible, RivalError, RunNotFound
 from rival_client.model import statuses
 from rival_client.model.checks import amounts, arguments
 from rival_client.model.records import Reopened, Run
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from rival_client.api.operations import RunOperations
 
 
+#: The id of a run, and the run if there is one.
+Chosen = tuple[str, Run | None]
 #: The runs that a verb applies to when the filter has no status.
 MEANT_FOR: dict[Verb, RunFilter] = {
     "cancel": RunFilter(status=RUN_ACTIVE),
@@ -40,32 +42,36 @@ class BulkRunner:
     client: RunOperations
     order: BulkOrder
 
-    def select(self, chosen: RunFilter | Sequence[str], limit: int) -> tuple[Iterable[Run], bool]:
+    def select(self, chosen: RunFilter | Sequence[str], limit: int) -> tuple[list[Chosen], bool]:
         """The runs, and whether the filter selects more than `limit`."""
         limit = amounts.limit(limit)
         if not isinstance(chosen, RunFilter):
             run_ids = arguments.ids("runs", chosen, arguments.id_looked_for)
-            return [self._read(run_id) for run_id in run_ids], False
+            return [(run_id, self._find(run_id)) for run_id in run_ids], False
         chosen = chosen.checked()
         with self.client.database.autocommit() as connection:
             page = list_runs(connection, with_defaults(self.order.verb, chosen), limit=limit)
-        return page, page.next is not None
+        return [(run.run_id, run) for run in page], page.next is not None
 
-    def apply(self, runs: Iterable[Run], on_outcome: Callable[[BulkOutcome], None] | None) -> tuple[BulkOutcome, ...]:
+    def apply(
+        self, runs: Iterable[Chosen], on_outcome: Callable[[BulkOutcome], None] | None
+    ) -> tuple[BulkOutcome, ...]:
         outcomes = []
-        for run in runs:
-            outcomes.append(self._outcome(run))
+        for run_id, run in runs:
+            outcomes.append(self._outcome(run_id, run))
             if on_outcome is not None:
                 on_outcome(outcomes[-1])
         return tuple(outcomes)
 
-    def _outcome(self, run: Run) -> BulkOutcome:
+    def _outcome(self, run_id: str, run: Run | None) -> BulkOutcome:
         try:
-            return BulkOutcome(run, reopened=self._act(run))
+            if run is None:
+                raise RunNotFound(run_id)
+            return BulkOutcome(run_id, run, reopened=self._act(run))
         except (DatabaseError, ConfigurationError):
             raise
         except RivalError as error:
-            return BulkOutcome(run, why=str(error))
+            return BulkOutcome(run_id, run, why=str(error))
 
     def _act(self, run: Run) -> Reopened | None:
         order, client, run_id = self.order, self.client, run.run_id
@@ -95,6 +101,12 @@ class BulkRunner:
         if not changed:
             seen = run if order.dry_run else self._read(run.run_id)
             raise NotPossible(order.verb, run.run_id, why_unchanged(seen))
+
+    def _find(self, run_id: str) -> Run | None:
+        try:
+            return self._read(run_id)
+        except RunNotFound:
+            return None
 
     def _read(self, run_id: str) -> Run:
         with self.client.database.autocommit() as connection:

@@ -21,7 +21,7 @@ from rival_client.api.operations import RunOperations
 from rival_client.api.policies import PolicyOperations
 from rival_client.api.reads import RunReads
 from rival_client.api.schedules import ScheduleOperations
-from rival_client.api.start_checks import CHUNK, Inserted, check_many, refuse_cancel_in, start_of, status_in
+from rival_client.api.start_checks import CHUNK, Inserted, check_many, start_of, status_in
 from rival_client.api.workflow_registry import WorkflowRegistry
 from rival_client.broker.message import StepMessage
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
@@ -35,7 +35,6 @@ from rival_client.model.starts.run_ids import batched, named_run, run_ids_for
 from rival_client.model.starts.run_options import RunOptions
 from rival_client.model.starts.start_options import StartOptions
 from rival_client.model.starts.starts import Start
-from rival_client.model.timers import NEAR, is_near
 from rival_client.sql import run_inserts
 from rival_client.sql.gathered_starts import Gathered, gather_run
 from rival_client.sql.reads import run_reads
@@ -80,7 +79,7 @@ class Rival(
     ) -> Started:
         """Start a run and return at once. With `connection` the insert joins that open transaction."""
         validator, how = self._validator(arguments.workflow(workflow)), StartOptions.of(options)
-        start = start_of(validator, input, run_id, how)
+        start = start_of(validator, input, run_id, how, connection)
         if how.gathering is not None:
             return self._gather(start, connection)
         created = self._start(start, connection)
@@ -154,7 +153,10 @@ class Rival(
     def _gather(self, start: Start, connection: Any) -> Started:
         limit = self.settings.max_payload
         found = self._in(
-            connection, lambda grace, pg: gather_run(start, grace, limit, on_postgres=pg), self.gather_publisher(start)
+            connection,
+            lambda grace, pg: gather_run(start, grace, limit, on_postgres=pg),
+            self.gather_publisher(start),
+            alone=start.options.labels is None,
         )
         return Started(found.run_id, "started" if found.is_new else "gathered", self)
 
@@ -169,7 +171,7 @@ class Rival(
         return publish
 
     def _settle_conflict(self, start: Start, connection: Any) -> Started:
-        """The singleton place was taken."""
+        """Do what `on_conflict` says, because another run has the singleton place. Try again if that run has ended."""
         for _ in range(_TRIES):
             holder = self._in(connection, lambda grace, pg: holder_of(start))
             settled = None if holder is None else self._settle(start, holder, connection)
@@ -189,7 +191,6 @@ class Rival(
             case "skip":
                 self._in(connection, lambda grace, pg: skip_start(start, holder))
                 return Started(run_id, "skipped", self, instead_of=holder)
-        refuse_cancel_in(connection)
         return self._replace(start, holder)
 
     def _replace(self, start: Start, holder: str) -> Started | None:
@@ -208,27 +209,19 @@ class Rival(
         self.publisher(start)(created)
         return Started(run_id, "started", self) if created else None
 
-    def _in(self, connection: Any, make: Maker[T], after: Callable[[T], None] = lambda value: None) -> T:
-        """Execute statements in a transaction of this client, or in the caller's."""
+    def _in(
+        self, connection: Any, make: Maker[T], after: Callable[[T], None] = lambda value: None, *, alone: bool = False
+    ) -> T:
+        """Execute statements in a transaction of this client, or in the caller's. `alone`: on Postgres each of them is
+        correct in a transaction of its own, which saves round trips while a row is locked."""
         if connection is not None:
             grace = self.settings.ring_grace if caller_connections.reports_commit(connection) else 0.0
             return caller_tx.run_in(connection, lambda pg: make(grace, pg), after)
         grace, pg = self.settings.ring_grace, self.database.is_postgres
-        value = self.database.transact(lambda own: run_statements(make(grace, pg), on_sqlalchemy(own)))
+        transact = self.database.transact_alone if alone and pg else self.database.transact
+        value = transact(lambda own: run_statements(make(grace, pg), on_sqlalchemy(own)))
         after(value)
         return value
-
-    def publisher(self, start: Start) -> Callable[[set[str]], None]:
-        """Publishes messages for runs that were committed. The keeper publishes those that begin much later."""
-        workflow, options = start.workflow, start.options
-
-        def publish(run_ids: set[str]) -> None:
-            if is_near(options.countdown, NEAR):
-                names, countdown, route = (workflow.name, workflow.version), options.countdown, start.route
-                messages = [StepMessage(one, None, 0, *names, countdown=countdown, route=route) for one in run_ids]
-                self._doorbell.publish(messages)
-
-        return publish
 
     # -- waiting ------------------------------------------------------------------------------------------
 
@@ -290,7 +283,7 @@ class Rival(
         with self.database.autocommit() as connection:
             return run_reads.read_status(connection, run_id)
 
-    # -- knowing ------------------------------------------------------------------------------------------
+    # -- handles of workflows -----------------------------------------------------------------------------
 
     @property
     def registry(self) -> WorkflowRegistry:
@@ -306,9 +299,6 @@ class Rival(
     def get(self, workflow: str) -> Workflow:
         """The workflow's instances: `rival.get("invoice").get_or_create("order-42").run({...})`."""
         return Workflow(self, workflow)
-
-
-# -- also for AsyncRival --------------------------------------------------------------------------------------
 
 
 def _contended(start: Start) -> RivalError:

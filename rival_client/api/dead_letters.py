@@ -1,4 +1,4 @@
-"""Dead letters, as operators handle them: the part of both clients that lists, redrives and drops them."""
+"""Dead letters for operators: the part of both clients that lists, redrives and drops them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
-from rival_client.errors import NotPossible, RunNotFound
+from rival_client.errors import InvalidArgument, NotPossible, RunNotFound
 from rival_client.model.checks import amounts, arguments
+from rival_client.model.checks.argument_errors import shown
 from rival_client.model.dead_letters import DeadLetter, DeadLetterFilter
 from rival_client.model.transitions import run_sources
 from rival_client.sql.dead_letters import dead_letters_of, drop_dead_letter, list_dead_letters
@@ -86,14 +87,14 @@ class DeadLetterOperations(ClientBase):
     def _letters(self, chosen: DeadLetterFilter | Sequence[str], limit: int) -> list[DeadLetter]:
         if isinstance(chosen, DeadLetterFilter):
             return self.dead_letters(chosen, limit=limit)
-        run_ids = arguments.ids("chosen", chosen, arguments.id_looked_for)
+        run_ids = _ids(chosen)
         with self.database.autocommit() as connection:
             return list(dead_letters_of(connection, run_ids))
 
     def _runs_of(self, chosen: DeadLetterFilter | Sequence[str], limit: int) -> list[str]:
         if isinstance(chosen, DeadLetterFilter):
             return list(dict.fromkeys(one.run_id for one in self._letters(chosen, limit)))
-        return list(dict.fromkeys(arguments.ids("chosen", chosen, arguments.id_looked_for)))
+        return list(dict.fromkeys(_ids(chosen)))
 
     def _redrive(self, run_id: str, by: str, dry_run: bool, delay: float) -> None:
         with self.database.autocommit() as connection:
@@ -104,6 +105,12 @@ class DeadLetterOperations(ClientBase):
             why = f"it is {status}, and has continued without the step: rewind it to the step instead"
             raise NotPossible("redrive", run_id, why)
         self._operator.retry(run_id, by, dry_run=dry_run, delay=delay)
+
+
+def _ids(chosen: Sequence[str]) -> list[str]:
+    if isinstance(chosen, str):
+        raise InvalidArgument("chosen", f"give a list of run ids, [{shown(chosen)}], or DeadLetterFilter(…).")
+    return arguments.ids("chosen", chosen, arguments.id_looked_for)
 
 
 class AsyncDeadLetterOperations(AsyncClientBase):

@@ -1,4 +1,4 @@
-"""Events as a producer sends and lists them: one part of `Rival` and `AsyncRival`."""
+"""Events: the part of both clients that sends and lists them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class EventOperations(ClientBase):
         connection: Any = None,
     ) -> Sent:
         """Send an event to the runs that wait for this topic (and key, if they asked for one): to the run that waited
-        longest, or to "all". If no run waits, it is kept for `expires` seconds. The same `event_id` twice is one event.
+        longest, or to "all". If no run waits, it is kept for `expires` seconds. The same `event_id` twice is one event;
+        EventConflict if that one has another topic, key or run.
 
         A pydantic model as the topic is a typed event: its fields are the payload. TopicFull when the topic keeps as
         many events as it may, and no run waits for this one.

@@ -1,4 +1,4 @@
-"""Answers to external steps: the part of both clients that external systems call."""
+"""Answers to external steps: the part of both clients that completes, fails and heartbeats them by token."""
 
 from __future__ import annotations
 

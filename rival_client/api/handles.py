@@ -1,4 +1,4 @@
-"""Handles of one run, such as `run` returns. They know the run's id and pass each call on to the client."""
+"""Handles of one run, such as `run` returns. A handle has the run's id and passes each call on to the client."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ StartedStatus = Literal["started", "running", "skipped", "gathered", "queued"]
 class RunHandle:
     """One run by its id."""
 
+    instead_of: str | None = None
+
     def __init__(self, rival: Rival | None, run_id: str) -> None:
         self._client, self.run_id = rival, run_id
 
     @property
     def _rival(self) -> Rival:
-        return _required(self._client, self.run_id)
+        return _required(self._client, self.run_id, self.instead_of)
 
     def wait(self, timeout: float | None = DEFAULT_TIMEOUT, poll_interval: float = DEFAULT_POLL_INTERVAL) -> RunResult:
         """Block until the run has ended; how it ended. WaitTimeout after `timeout` seconds (None: never)."""
@@ -58,12 +60,14 @@ class RunHandle:
 class AsyncRunHandle:
     """The same, awaitable."""
 
+    instead_of: str | None = None
+
     def __init__(self, rival: AsyncRival | None, run_id: str) -> None:
         self._client, self.run_id = rival, run_id
 
     @property
     def _rival(self) -> AsyncRival:
-        return _required(self._client, self.run_id)
+        return _required(self._client, self.run_id, self.instead_of)
 
     async def wait(
         self, timeout: float | None = DEFAULT_TIMEOUT, poll_interval: float = DEFAULT_POLL_INTERVAL
@@ -89,7 +93,10 @@ class AsyncRunHandle:
         return await self._rival.cancel(self.run_id, by=by)
 
 
-def _required(client: C | None, run_id: str) -> C:
+def _required(client: C | None, run_id: str, instead_of: str | None) -> C:
+    if instead_of is not None:
+        why = f"run {instead_of!r} has the place of its singleton: wait for that one"
+        raise RivalError(f"This start was skipped, so its run {run_id!r} does not exist: {why}.")
     if client is None:
         raise RivalError(f"This handle of run {run_id!r} has no client: use the one that `run` has returned.")
     return client

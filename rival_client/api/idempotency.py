@@ -1,4 +1,4 @@
-"""Idempotency keys of steps, as operators handle them: the part of both clients that reads and drops them."""
+"""Idempotency keys of steps for operators: the part of both clients that reads and drops them."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class RunOperations(ClientBase):
         `dry_run`, only raise NotPossible if it cannot be skipped.
         """
         run_id, step, by = arguments.run_id(run_id), arguments.step(step), arguments.name("by", by)
-        reason = arguments.text("reason", reason, may_be_blank=True)
+        reason = arguments.text("reason", reason)
         self._operator.skip(run_id, step, reason, by, **_how(dry_run, if_entry))
 
     def set_result(
@@ -102,7 +102,7 @@ class RunOperations(ClientBase):
     ) -> None:
         """As `skip`, but the step is completed with this result. It is not checked against the step's type."""
         run_id, step, by = arguments.run_id(run_id), arguments.step(step), arguments.name("by", by)
-        reason = arguments.text("reason", reason, may_be_blank=True)
+        reason = arguments.text("reason", reason)
         self._operator.set_result(run_id, step, result, reason, by, **_how(dry_run, if_entry))
 
     def pause(self, run_id: str, *, by: str = "client", if_entry: Entry = None) -> bool:

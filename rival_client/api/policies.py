@@ -1,4 +1,4 @@
-"""Policies, as operators handle them: the part of both clients that sets rules of the fleet and explains options."""
+"""Policies for operators: the part of both clients that sets rules of the fleet and explains options."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ class PolicyOperations(ClientBase):
         next one. A step that has not begun has only a preview.
         """
         run_id, step = arguments.run_id(run_id), arguments.step(step)
-        number = None if attempt is None else amounts.whole("attempt", attempt)
+        number = None if attempt is None else amounts.whole("attempt", attempt, 1)
+        if number is not None and arguments.flag("preview", preview):
+            raise InvalidArgument("preview", "it is about the next attempt: give either `attempt` or `preview`.")
         return self._operator.explain_policy(run_id, step, number, arguments.flag("preview", preview))
 
 

@@ -1,10 +1,11 @@
-"""Looking at runs and workflows: the part of both clients that only reads."""
+"""Reads of runs and workflows: the part of both clients that changes nothing."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from rival_client.api.async_base import AsyncClientBase, awaitable
@@ -16,7 +17,9 @@ from rival_client.model.run_entries import HistoryEntry, LogEntry
 from rival_client.model.run_node import RunNode
 from rival_client.model.statuses import RUN_ACTIVE, RunStatus
 from rival_client.model.why.explain import explain
+from rival_client.model.why.why_facts import RunFacts
 from rival_client.model.why.why_records import Why
+from rival_client.model.why.worker_reasons import FOR_A_MESSAGE
 from rival_client.model.workflow_info import WorkflowInfo
 from rival_client.sql import workflows
 from rival_client.sql.reads import logs, run_cursor, run_family, run_reads, run_search, state_reads
@@ -46,8 +49,8 @@ class RunReads(ClientBase):
             return run_reads.read_result(connection, run_id)
 
     def state(self, run_id: str, *, fold: int | None = None) -> RunState:
-        """The run and its steps as they are now. With `fold`, for big runs: without results and items, and the turns
-        of a for_each or loop that has more than so many are only counted, in `folded`.
+        """The run and its steps as they are now. With `fold`, for big runs: without results and items, and the items
+        or iterations of a for_each or loop that has more than so many are only counted, in `folded`.
         """
         run_id, fold = arguments.run_id(run_id), arguments.optional(amounts.whole, "fold", fold)
         with self.database.snapshot() as connection:
@@ -71,7 +74,15 @@ class RunReads(ClientBase):
         """Why the run is where it is: what each open step waits for, since when, until when, and what can end it."""
         run_id = arguments.run_id(run_id)
         with self.database.snapshot() as connection:
-            return explain(read_facts(connection, run_id))
+            facts = read_facts(connection, run_id)
+        return self._explained(facts)
+
+    def _explained(self, facts: RunFacts) -> Why:
+        """The broker is asked only if a message is waited for, and after the transaction."""
+        why = explain(facts)
+        if any(one.what in FOR_A_MESSAGE for one in why.reasons) and self._doorbell.answers() is False:
+            return explain(replace(facts, broker_away=True))
+        return why
 
     def executors(self) -> list[ExecutorRecord]:
         """The processes that run attempts: those that are alive, and those whose attempts are not taken over yet."""
@@ -119,20 +130,9 @@ class RunReads(ClientBase):
 
         `status` may be several; `input` and `result` are fields that it must have, `error` a part of its text.
         """
-        chosen = RunFilter(
-            workflow=workflow,
-            status=status,
-            since=since,
-            until=until,
-            ended_since=ended_since,
-            ended_until=ended_until,
-            input=input,
-            result=result,
-            error=error,
-            parent=parent,
-            paused=paused,
-            labels=labels,
-        ).checked()
+        chosen = RunFilter(workflow=workflow, status=status, parent=parent, paused=paused, labels=labels)
+        chosen = replace(chosen, since=since, until=until, ended_since=ended_since, ended_until=ended_until)
+        chosen = replace(chosen, input=input, result=result, error=error).checked()
         behind, limit = run_cursor.cursor(before, after), amounts.limit(limit)
         with self.database.autocommit() as connection:
             return run_search.list_runs(connection, chosen, behind=behind, limit=limit)

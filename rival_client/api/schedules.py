@@ -1,4 +1,4 @@
-"""Schedules, as a producer sets them: the part of both clients that makes, lists and removes them."""
+"""Schedules: the part of both clients that creates, lists, pauses, fires and removes them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from sqlalchemy import Connection, select
 
 from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
-from rival_client.broker.message import StepMessage
 from rival_client.db.types import now
-from rival_client.errors import UnknownSchedule
+from rival_client.errors import InvalidArgument, NotPossible, UnknownSchedule
 from rival_client.model.checks import amounts, arguments
 from rival_client.model.cron import checked_rule
 from rival_client.model.starts.planned_schedules import CatchUp, Planned, checked_catch_up, checked_name, run_id_at
@@ -23,7 +22,7 @@ from rival_client.model.starts.start_options import StartOptions
 from rival_client.model.starts.starts import Start
 from rival_client.sql.history import record_requests
 from rival_client.sql.reads.schedule_reads import ScheduleRecord, find_schedule, list_schedules, read_schedule
-from rival_client.sql.run_inserts import insert_runs
+from rival_client.sql.run_inserts import insert_or_queue
 from rival_client.sql.schedules import pause_schedule, put_schedule, refuse_taken, remove_schedule, resume_schedule
 
 
@@ -78,10 +77,15 @@ class ScheduleOperations(ClientBase):
         return self.database.transact(lambda own: resume_schedule(own, name))
 
     def fire_schedule(self, name: str, *, by: str = "client") -> str:
-        """Start a run of it now, also while it is paused; the id of the run. Its ticks stay as they are."""
+        """Start a run of it now, also while it is paused; the id of the run. Its ticks stay as they are. NotPossible if
+        another run has its singleton place, and it does not queue.
+        """
         schedule = self._existing(name)
         run_id = f"{run_id_at(schedule.name, self._database_clock())}+{secrets.token_hex(4)}"
-        self._start_ticks(schedule, [run_id], arguments.name("by", by))
+        if not self._start_ticks(schedule, [run_id], arguments.name("by", by)):
+            key = (schedule.options or {}).get("singleton")
+            has_place = f"another run of {schedule.workflow!r} has its singleton place {key!r}"
+            raise NotPossible("start", run_id, f"{has_place}: wait for its end, or cancel it")
         return run_id
 
     def backfill_schedule(
@@ -99,13 +103,16 @@ class ScheduleOperations(ClientBase):
         """
         schedule, limit = self._existing(name), amounts.limit(limit)
         since, end = amounts.moment("since", since), arguments.optional(amounts.moment, "until", until)
+        only_look, by = arguments.flag("dry_run", dry_run), arguments.name("by", by)
         clock = self._database_clock()
         last = clock if end is None else min(end, clock)
+        if since > last:
+            raise InvalidArgument("since", _too_late(since, end, clock))
         ticks = islice(takewhile(lambda tick: tick < last, schedule.rule.between(since, last)), limit)
         ids = [run_id_at(schedule.name, tick) for tick in ticks]
-        if arguments.flag("dry_run", dry_run) or not ids:
+        if only_look or not ids:
             return ids
-        created = self._start_ticks(schedule, ids, arguments.name("by", by))
+        created = self._start_ticks(schedule, ids, by)
         return [one for one in ids if one in created]
 
     def _database_clock(self) -> dt.datetime:
@@ -126,13 +133,22 @@ class ScheduleOperations(ClientBase):
         start = Start(validator.workflow, dict.fromkeys(run_ids, its_input), StartOptions.of(schedule.options or {}))
 
         def insert(own: Connection) -> set[str]:
-            created = insert_runs(own, start, self.settings.ring_grace)
+            created = insert_or_queue(own, start, self.settings.ring_grace)
             record_requests(own, created, by)
             return created
 
-        created, workflow = self.database.transact(insert), validator.workflow
-        self._doorbell.publish([StepMessage(one, None, 0, workflow.name, workflow.version) for one in created])
+        created = self.database.transact(insert)
+        self.publisher(start)(created)
         return created
+
+
+def _too_late(since: dt.datetime, end: dt.datetime | None, clock: dt.datetime) -> str:
+    if since > clock:
+        return (
+            f"{since.isoformat()} is in the future: it is {clock.isoformat()} now, and only ticks that have passed run."
+        )
+    assert end is not None, "what has begun already ends now"
+    return f"{since.isoformat()} is after `until`, {end.isoformat()}: no tick is between them."
 
 
 class AsyncScheduleOperations(AsyncClientBase):

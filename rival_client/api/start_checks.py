@@ -31,8 +31,15 @@ def status_in(found: Iterable[Inserted], run_id: str) -> StartedStatus:
     return "running"
 
 
-def start_of(validator: InputValidator, input: Any, run_id: str | None, how: StartOptions) -> Start:
+def start_of(
+    validator: InputValidator, input: Any, run_id: str | None, how: StartOptions, connection: Any = None
+) -> Start:
     """One run. A run that collects inputs has a list of them as its input."""
+    if connection is not None and how.on_conflict == "cancel":
+        raise InvalidArgument(
+            "on_conflict",
+            '"cancel" is not possible in your own transaction: cancel the run first, or leave connection out.',
+        )
     collects = how.gathering is not None and how.gathering.collects
     if how.gathering is not None and run_id is not None:
         raise InvalidArgument("run_id", "several starts share the run: leave it out, and give `key`.")
@@ -41,17 +48,9 @@ def start_of(validator: InputValidator, input: Any, run_id: str | None, how: Sta
 
 
 def check_many(how: StartOptions, validator: InputValidator) -> None:
-    """Of `run_many`."""
+    """Checks the options of `run_many`."""
     how.check_steps(validator.workflow)
     how.refuse_gathering("of run_many: start each with `run`")
     if how.singleton is not None and how.on_conflict != "queue":
         advice = 'only one of many runs could have it: give on_conflict="queue", so that they wait for one another.'
         raise InvalidArgument("singleton", advice)
-
-
-def refuse_cancel_in(connection: Any) -> None:
-    if connection is not None:
-        raise InvalidArgument(
-            "on_conflict",
-            '"cancel" is not possible in your own transaction: cancel the run first, or leave connection out.',
-        )

@@ -1,16 +1,16 @@
-"""The format of messages: message protocol 2 of Celery, and the form in which kombu stores it in Redis."""
+"""Encodes messages: message protocol 2 of Celery, and the form in which kombu stores it in Redis."""
 
 from __future__ import annotations
 
 import base64
 import datetime as dt
-import json
 import os
 import socket
 import time
 from typing import Any
 
 from rival_client.broker.message import AnyMessage
+from rival_client.model.payload import json_encoder
 
 _ORIGIN = f"rival@{socket.gethostname()}:{os.getpid()}"
 
@@ -69,8 +69,7 @@ def redis_envelope(message: AnyMessage, queue: str) -> str:
     )
 
 
-#: `json.dumps` would make an encoder for each call.
-_encode = json.JSONEncoder(separators=(",", ":")).encode
+_encode = json_encoder(ensure_ascii=True)
 _ENVELOPE = (
     '{"body":"%s","content-encoding":"utf-8","content-type":"application/json","headers":{%s,'
     + _encode(_SAME)[1:-1].replace("%", "%%")

@@ -14,9 +14,10 @@ from rival_client.broker.kombu_doorbell import KombuDoorbell
 from rival_client.broker.message import AnyMessage
 from rival_client.broker.redis_connection import is_redis
 from rival_client.broker.redis_doorbell import RedisDoorbell
-from rival_client.errors import ConfigurationError
+from rival_client.errors import ConfigurationError, InvalidSetting
 from rival_client.model.masking import masked, without_secrets
 from rival_client.model.starts.queues import USUAL_ROUTE, Route
+from rival_client.url_rules import BROKER_URL
 
 log = logging.getLogger("rival.doorbell")
 
@@ -35,6 +36,9 @@ class Doorbell(Protocol):
         """Seconds since the oldest message with this route was published; 0 when there is none or the broker is
         unreachable, infinite when the broker does not report it."""
 
+    def answers(self) -> bool | None:
+        """Whether the broker answers now; None: no broker is given."""
+
     def check_epoch(self) -> bool:
         """Returns True once after the broker lost its data. Otherwise republishes messages that failed earlier."""
 
@@ -42,7 +46,7 @@ class Doorbell(Protocol):
 
 
 class SilentDoorbell:
-    """No broker is given: every run waits for the keeper's look."""
+    """Publishes nothing, because no broker is given: a keeper finds every run."""
 
     has_priorities = False
 
@@ -55,6 +59,9 @@ class SilentDoorbell:
     def oldest(self, route: Route = USUAL_ROUTE) -> float:
         return 0.0
 
+    def answers(self) -> bool | None:
+        return None
+
     def check_epoch(self) -> bool:
         return False
 
@@ -66,6 +73,9 @@ def open_doorbell(url: str | None, queue: str, key_prefix: str = "", priorities:
     """`queue`: the fleet's own. `priorities`: whether its workers read a list per level of priority."""
     if not url:
         return SilentDoorbell()
+    if not is_redis(url) and not BROKER_URL.allows(url):
+        # kombu would take a text without a scheme as the name of a host.
+        raise InvalidSetting("RIVAL_BROKER_URL", BROKER_URL.shown(url), BROKER_URL.expected)
     try:
         if is_redis(url):
             return RedisDoorbell(url, queue, key_prefix, priorities)

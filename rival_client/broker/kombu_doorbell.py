@@ -74,6 +74,14 @@ class KombuDoorbell:
     def oldest(self, route: Route = USUAL_ROUTE) -> float:
         return math.inf if self.backlog(route.queue) else 0.0
 
+    def answers(self) -> bool:
+        try:
+            with self._lock, self._connection.channel():
+                return True
+        except Exception:
+            # The transports of kombu raise their own errors.
+            return False
+
     def check_epoch(self) -> bool:
         """Only what this process knows: these brokers keep no marker."""
         return self._cooldown.allows() and catch_up(self.publish, self._missed, False)

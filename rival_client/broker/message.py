@@ -1,6 +1,5 @@
-"""The content of messages: look at a run, at a step, or at an event. Their format is in `celery_format`.
-
-A message carries ids and a token, nothing else; everything that matters is read from the database.
+"""The content of messages: look at a run, at a step, or at an event. A message carries ids and a token, nothing else;
+everything that matters is read from the database. The format of messages is in `celery_format`.
 """
 
 from __future__ import annotations
@@ -94,5 +93,5 @@ def attempt_id(run_id: str, path: str, attempt: int, lost: int = 0) -> str:
 
 
 def step_label(workflow: str, path: str) -> str:
-    """What Flower calls the step: without indexes, since each name becomes a metric label there."""
+    """The name of the step in Flower: without indexes, since each name becomes a metric label there."""
     return f"{workflow}.{path.rsplit('/', 1)[-1]}"

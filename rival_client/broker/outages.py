@@ -1,4 +1,4 @@
-"""While the broker is away: do not wait for it with every message, and keep what could not be published."""
+"""Handles outages of the broker: skips it after a failure, and keeps messages that could not be published."""
 
 from __future__ import annotations
 

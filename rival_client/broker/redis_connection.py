@@ -1,5 +1,5 @@
-"""Connections to Redis that are kept between calls: one that sends commands without waiting for replies, and those of
-waits for the end of a run. Opening a connection, or waiting for a reply, costs as much as a commit.
+"""Connections to Redis that are kept between calls: one that sends commands without waiting for replies, and others
+that listen for the ends of runs. Opening a connection, or waiting for a reply, costs as much as a commit.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def is_redis(url: str) -> bool:
 
 
 class Sender(Generic[T]):
-    """Sends commands and reads their replies at a later call. A command stands for values: those whose replies have
-    not come, or were errors, are lost.
+    """Sends commands and reads their replies at a later call. Each command belongs to values, such as messages: those
+    whose replies did not come, or were errors, count as lost.
     """
 
     def __init__(self, client: redis.Redis) -> None:
@@ -43,7 +43,7 @@ class Sender(Generic[T]):
         self._looked_at = 0.0
         #: When each command was sent, and its values.
         self._unread: deque[tuple[float, Sequence[T]]] = deque()
-        # At the end of the process, too: the end of a connection with unread replies discards what was sent last.
+        # Also at the end of the process: closing a connection with unread replies discards what was sent last.
         self._finish = weakref.finalize(self, _read_all, self._unread, self._opened)
         call_after_fork(self._drop_connections)
 
@@ -57,18 +57,18 @@ class Sender(Generic[T]):
         """RedisError: these commands, or earlier ones, may not have arrived. `take_lost` returns their values."""
         with self._lock:
             now = time.monotonic()
+            self._unread += [(now, values) for _, values in commands]
             try:
-                if now - self._looked_at > _LOOK_EVERY or len(self._unread) >= _UNREAD:
-                    self._looked_at = now
-                    self._read()
                 connection = self._connection()
                 packed = connection.pack_commands([command for command, _ in commands])
                 connection.send_packed_command(packed, check_health=False)
+                # After sending, so that the receiver does not wait for this read.
+                if now - self._looked_at > _LOOK_EVERY or len(self._unread) >= _UNREAD:
+                    self._looked_at = now
+                    self._read()
             except (redis.RedisError, OSError) as error:
                 self._disconnect()
                 raise error if isinstance(error, redis.RedisError) else redis.ConnectionError(str(error)) from error
-            finally:
-                self._unread += [(now, values) for _, values in commands]
 
     def take_lost(self) -> list[T]:
         with self._lock:

@@ -20,7 +20,7 @@ from rival_client.broker.redis_connection import REDIS_BOUNDS, Sender
 from rival_client.model.starts.queues import USUAL_ROUTE, Route, broker_queue
 
 CHANGED_CHANNEL = "rival:changed:"
-#: A marker per queue that only a broker that has kept its data still has.
+#: A marker per queue. It is missing when the broker has lost its data.
 EPOCH_KEY = "rival:epoch:"
 #: The lists of a queue in Redis by level of priority, as kombu numbers and names them: the lowest number first. Normal
 #: messages are in the list that has the name of the queue. A Celery app without settings of its own reads list 3.
@@ -34,12 +34,12 @@ class RedisDoorbell:
     """
 
     BATCH = 1000
-    #: As many messages and notifications are a few.
+    #: Up to this many messages and notifications are sent without waiting for the reply.
     FEW = 8
 
     def __init__(self, url: str, queue: str, key_prefix: str = "", priorities: bool = True) -> None:
         self._url, self._queue, self._prefix, self.has_priorities = url, queue, key_prefix, priorities
-        # A broker that is shared may let each of its users only at what begins with a prefix.
+        # A shared broker may restrict each user to keys and channels that begin with a prefix.
         self._epoch, self._channel = key_prefix + EPOCH_KEY + queue, key_prefix + CHANGED_CHANNEL
         self._redis = redis.Redis.from_url(url, **REDIS_BOUNDS)
         # Whether a reply has come cannot be seen from outside of an encrypted connection.
@@ -114,6 +114,15 @@ class RedisDoorbell:
             self._cooldown.failed()
             return 0.0
         return 0.0 if envelope is None else _age(envelope)
+
+    def answers(self) -> bool:
+        if not self._cooldown.allows():
+            return False
+        try:
+            return bool(self._redis.ping())
+        except redis.RedisError:
+            self._cooldown.failed()
+            return False
 
     def check_epoch(self) -> bool:
         if not self._cooldown.allows():

@@ -1,5 +1,7 @@
-"""All tables, once, for Postgres and SQLite: for what handles the whole schema. What may be in them is written as
-constraints, not hoped for. Modules that use a table import it from the module that defines it.
+"""All tables, the same for Postgres and SQLite, for code that handles the whole schema. Constraints refuse impossible
+rows.
+
+Modules that use a table import it from the module that defines it.
 """
 
 from __future__ import annotations

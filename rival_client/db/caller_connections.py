@@ -1,4 +1,4 @@
-"""A producer's own connection: which kind it is, its errors, and what follows its commit."""
+"""A producer's own connection: its kind, its errors, and publishing after its commit if it reports one."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from sqlalchemy import event as sqlalchemy_event
 from sqlalchemy.exc import SQLAlchemyError
 
 from rival_client.db.database_errors import translated
-from rival_client.db.sqlite import teach_sqlite
-from rival_client.errors import ConfigurationError
+from rival_client.db.sqlite import register_functions
+from rival_client.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
-
 
 #: The key under which a session keeps what to publish after its commit.
 _WAITING = "rival_after_commit"
@@ -62,17 +61,17 @@ def as_query(text: str) -> Any:
     return text  # psycopg types queries as LiteralString; ours is one, built once at import
 
 
-def bring_the_clock(connection: Connection) -> None:
-    """A producer's own SQLite connection does not know ours yet."""
+def register_functions_if_sqlite(connection: Connection) -> None:
+    """A producer's own SQLite connection does not have the functions that our statements call."""
     if connection.dialect.name == "sqlite":
-        teach_sqlite(connection.connection.driver_connection)
+        register_functions(connection.connection.driver_connection)
 
 
 def after_commit(session: Session, publish: Callable[[], None]) -> None:
     """Once, at the outermost commit; a rollback drops it."""
     if _WAITING not in session.info:
         session.info[_WAITING] = []
-        # Once per session and for good: SQLAlchemy does not bear listeners that remove themselves while it calls them.
+        # Once per session, never removed: a listener cannot remove itself while SQLAlchemy calls it.
         sqlalchemy_event.listen(session, "after_commit", _committed)
         sqlalchemy_event.listen(session, "after_rollback", _rolled_back)
     session.info[_WAITING].append(publish)
@@ -91,8 +90,8 @@ def _rolled_back(session: Session) -> None:
         session.info[_WAITING] = []
 
 
-def unfit(connection: Any) -> ConfigurationError:
-    return ConfigurationError(
-        f"connection= takes a SQLAlchemy Session or Connection, or a psycopg Connection, "
-        f"not {type(connection).__qualname__} (AsyncRival: their async forms)."
+def unfit(connection: Any) -> InvalidArgument:
+    expected = "give a SQLAlchemy Session or Connection, or a psycopg Connection (AsyncRival: their async forms)."
+    return InvalidArgument(
+        "connection", f"{type(connection).__qualname__} cannot be joined by a start or an event: {expected}"
     )

@@ -14,9 +14,9 @@ from sqlalchemy import Connection
 from rival_client.db.caller_connections import (
     after_commit,
     as_query,
-    bring_the_clock,
     callers_errors,
     is_session,
+    register_functions_if_sqlite,
     session_of,
     unfit,
 )
@@ -41,12 +41,12 @@ def insert_in(connection: Any, start: Start, grace: float, publish: Publisher) -
 
 def _insert_in(connection: Any, start: Start, grace: float, publish: Publisher) -> set[str]:
     if is_session(connection):
-        bring_the_clock(connection.connection())
+        register_functions_if_sqlite(connection.connection())
         created = insert(connection.connection(), start, grace)
         after_commit(connection, lambda: publish(created))
         return created
     if isinstance(connection, Connection):
-        bring_the_clock(connection)
+        register_functions_if_sqlite(connection)
         return insert(connection, start, 0)
     if isinstance(connection, psycopg.Connection):
         created = {row[0] for row in connection.execute(as_query(run_inserts.INSERT_RUNS_PSYCOPG), start.all(0))}
@@ -70,7 +70,7 @@ def _run_in(connection: Any, statements: Callable[[bool], Statements[T]], after:
         after_commit(connection, lambda: after(value))
         return value
     if isinstance(connection, Connection):
-        bring_the_clock(connection)
+        register_functions_if_sqlite(connection)
         on_postgres = connection.dialect.name == "postgresql"
         return run_statements(statements(on_postgres), on_sqlalchemy(connection))
     if isinstance(connection, psycopg.Connection):
@@ -86,12 +86,12 @@ def send_in(connection: Any, event: Event, grace: float, publish: Callable[[], N
 
 def _send_in(connection: Any, event: Event, grace: float, publish: Callable[[], None]) -> bool:
     if is_session(connection):
-        bring_the_clock(connection.connection())
+        register_functions_if_sqlite(connection.connection())
         sent = insert_event(connection.connection(), event, grace)
         after_commit(connection, publish)
         return sent
     if isinstance(connection, Connection):
-        bring_the_clock(connection)
+        register_functions_if_sqlite(connection)
         return insert_event(connection, event, 0)
     if isinstance(connection, psycopg.Connection):
         rows = connection.execute(as_query(INSERT_EVENT_PSYCOPG), event.parameters(0)).fetchall()

@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from rival_client.db.conflict_retries import repeat_conflicts
 from rival_client.db.database_errors import translated
 from rival_client.db.database_urls import CONNECT_TIMEOUT, LIBPQ_OPTIONS, parsed_url, sqlalchemy_url
-from rival_client.db.sqlite import NO_BEGIN, Clock, prepare_sqlite, sharing_knowledge
+from rival_client.db.sqlite import NO_BEGIN, Clock, prepare_sqlite, with_shared_statements
 from rival_client.forks import call_after_fork, leave_open
 from rival_client.model.payload import serialise
 
@@ -23,8 +23,8 @@ T = TypeVar("T")
 
 
 class Database:
-    """One engine, one clock. `clock` is SQLite's only: Postgres has its own, and it decides. So is `durable`: a test's
-    file need not outlive a power cut.
+    """One engine and one clock. `clock` and `durable` are for SQLite: Postgres uses its own clock, and the file of a
+    test need not survive a power cut.
     """
 
     def __init__(
@@ -62,10 +62,19 @@ class Database:
 
         return repeat_conflicts(once)
 
+    def transact_alone(self, operation: Callable[[Connection], T]) -> T:
+        """The same with a transaction for each statement."""
+
+        def once() -> T:
+            with self.autocommit() as connection:
+                return operation(connection)
+
+        return repeat_conflicts(once)
+
     @contextmanager
     def without_seqscan(self) -> Iterator[Connection]:
-        """A transaction in which Postgres reads no table from end to end that has an index which will do, whatever it
-        guesses of rows that it has no statistics of yet. For what is looked for among very many, and is rarely there.
+        """A transaction in which Postgres prefers any usable index to a sequential scan, also before it has
+        statistics of new rows. For searches among very many rows that rarely find one.
         """
         with self.transaction() as connection:
             if self.is_postgres:
@@ -109,7 +118,7 @@ def _engine(url: str, pool_size: int, application_name: str) -> Engine:
         "hide_parameters": True,
     }
     if parsed_url(url).get_backend_name() == "sqlite":
-        return sharing_knowledge(
+        return with_shared_statements(
             create_engine(url, connect_args={"timeout": 30, "check_same_thread": False}, **options)
         )
     return create_engine(

@@ -1,12 +1,12 @@
-"""Translates errors of the database drivers into Rival's own, in one place: what may pass by itself, what lost against
-another transaction, and what needs a person. SQL and values never become part of a message.
+"""Translates errors of the database drivers into Rival's own: outages that may end by themselves, transactions that
+lost against another one, and rejected statements. Messages never contain SQL or values.
 """
 
 from __future__ import annotations
 
 import sqlite3
 
-from sqlalchemy.exc import DBAPIError, StatementError
+from sqlalchemy.exc import DBAPIError, PendingRollbackError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from rival_client.errors import DatabaseBusy, DatabaseError, DatabaseRefused, DatabaseUnavailable, MissingTables
@@ -19,14 +19,21 @@ _CONFLICTS = frozenset({"40001", "40P01", "55P03"})
 _PASSING_CLASSES = ("08", "53", "57", "58", "XX")
 #: read_only_sql_transaction; idle_in_transaction and transaction timeouts; statement_completion_unknown.
 _PASSING = frozenset({"25006", "25P03", "25P04", "40003"})
+_FAILED_TRANSACTION = "25P02"
+#: data_exception
+_DATA = "22000"
 #: SQLite's primary codes with the same meaning: busy, locked, out of memory, interrupted, read-only, I/O error,
 #: corrupt, full, cannot open, locking protocol, not a database.
 _SQLITE_PASSING = frozenset({5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 26})
 
 
+#: SQLite's codes of a path that is not that of a database: cannot open, not a database.
+_SQLITE_PATH = frozenset({14, 26})
+
+
 def translated(url: str | None, error: Exception) -> DatabaseError:
     """Rival's error for one of SQLAlchemy's or a driver's."""
-    _forget_statement(error)
+    _drop_statement(error)
     cause = _of_driver(error)
     if isinstance(error, PoolTimeout) or (isinstance(error, DBAPIError) and error.connection_invalidated):
         return _unavailable(url, cause)
@@ -39,22 +46,29 @@ def _of_postgres(url: str | None, error: Exception, cause: BaseException) -> Dat
     code = _sqlstate(cause) or ""
     if code in _CONFLICTS:
         return DatabaseBusy(
-            f"{_named(url)} put other transactions first, repeatedly ({_first_line(cause, url)}). "
+            f"{_named(url)} rolled the transaction back again and again because of others ({_first_line(cause, url)}). "
             "Nothing was changed: try again.",
             code,
         )
     if code.startswith(_PASSING_CLASSES) or code in _PASSING or (not code and _is_about_connection(error, cause)):
         return _unavailable(url, cause)
+    if code == _FAILED_TRANSACTION or isinstance(error, PendingRollbackError):
+        return _in_failed_transaction(url, cause)
     return MissingTables(_without_tables(url), code) if code == "42P01" else _rejected(url, cause)
 
 
 def _is_about_connection(error: Exception, cause: BaseException) -> bool:
-    """Without a code it is libpq that speaks, of a connection that could not be made or is gone."""
+    """An error without a code comes from libpq: the connection could not be opened, or was lost."""
     return any(type(one).__name__ in ("OperationalError", "InterfaceError") for one in (error, cause))
 
 
 def _of_sqlite(url: str | None, cause: sqlite3.Error) -> DatabaseError:
     code = int(getattr(cause, "sqlite_errorcode", 0) or 0) & 0xFF
+    if code in _SQLITE_PATH:
+        return DatabaseUnavailable(
+            f"{_named(url)} cannot be opened ({_first_line(cause, url)}). Give the path of a SQLite file that Rival "
+            "has made, or of a new one in a folder that exists and that this process may write to."
+        )
     if code in _SQLITE_PASSING:
         return _unavailable(url, cause)
     return MissingTables(_without_tables(url)) if "no such table: rival_" in str(cause) else _rejected(url, cause)
@@ -65,7 +79,7 @@ def _unavailable(url: str | None, cause: BaseException) -> DatabaseUnavailable:
     what = "takes no work now" if answers else "does not answer"
     check = "it is not read-only, full or overloaded" if answers else "it runs and that RIVAL_DATABASE_URL is right"
     return DatabaseUnavailable(
-        f"{_named(url)} {what} ({_first_line(cause, url)}). Check that {check}; `rival doctor` looks further.",
+        f"{_named(url)} {what} ({_first_line(cause, url)}). Check that {check}; `rival doctor` checks the rest.",
         _sqlstate(cause),
     )
 
@@ -74,6 +88,14 @@ def _rejected(url: str | None, cause: BaseException) -> DatabaseRefused:
     return DatabaseRefused(
         f"{_named(url)} has rejected a statement ({type(cause).__name__}: {_first_line(cause, url)}). "
         "Nothing was changed by it. `rival doctor` checks the database, its schema and the privileges of its role.",
+        _sqlstate(cause),
+    )
+
+
+def _in_failed_transaction(url: str | None, cause: BaseException) -> DatabaseRefused:
+    return DatabaseRefused(
+        f"{_named(url)} has rejected a statement ({type(cause).__name__}: {_first_line(cause, url)}). An earlier "
+        "statement of this transaction has failed: roll it back, all of it or to a savepoint, and begin again.",
         _sqlstate(cause),
     )
 
@@ -93,7 +115,9 @@ def _of_driver(error: Exception) -> BaseException:
 
 
 def _sqlstate(cause: BaseException) -> str | None:
-    return getattr(cause, "sqlstate", None)
+    code: str | None = getattr(cause, "sqlstate", None)
+    # The driver itself refuses values that Postgres cannot store, such as a text with NUL.
+    return _DATA if code is None and type(cause).__name__ == "DataError" else code
 
 
 def _first_line(cause: BaseException, url: str | None) -> str:
@@ -102,7 +126,7 @@ def _first_line(cause: BaseException, url: str | None) -> str:
     return without_secrets(lines[0], url) if lines else type(cause).__name__
 
 
-def _forget_statement(error: Exception) -> None:
+def _drop_statement(error: Exception) -> None:
     """SQLAlchemy adds the SQL to the text of its errors, and Postgres quotes it and the values after the first line;
     tracebacks and logs would show it."""
     if isinstance(error, StatementError):

@@ -46,7 +46,7 @@ waits = Table(
     Column("created_at", Timestamp, nullable=False),
 )
 
-# Which step has got which event: one that is for all is for each run once.
+# Deliveries of events to steps. An event is delivered to each run once.
 deliveries = Table(
     "rival_deliveries",
     metadata,

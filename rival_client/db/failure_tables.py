@@ -1,4 +1,4 @@
-"""Tables of failures that concern operators and the fleet: dead letters, circuit breakers."""
+"""Tables of failures that concern operators and the fleet: dead letters, circuit breakers and what waits for them."""
 
 from __future__ import annotations
 
@@ -60,4 +60,25 @@ breaker_failures = Table(
     Column("bucket", Timestamp, primary_key=True),
     Column("executor_id", Name, primary_key=True),
     Column("failures", Integer, nullable=False),
+)
+
+# Steps that wait since their circuit breaker is open. A row is stale when the step has another token: whether the step
+# waits is only said by its own row.
+breaker_waits = Table(
+    "rival_breaker_waits",
+    metadata,
+    Column("run_id", Name, primary_key=True),
+    Column("path", Name, primary_key=True),
+    Column("token", Integer, nullable=False),
+    # The breaker.
+    Column("name", Name, nullable=False),
+    Column("since", Timestamp, nullable=False),
+)
+
+Index(
+    "rival_breaker_waits_queue",
+    breaker_waits.c.name,
+    breaker_waits.c.since,
+    breaker_waits.c.run_id,
+    breaker_waits.c.path,
 )

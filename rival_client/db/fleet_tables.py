@@ -1,4 +1,4 @@
-"""Tables of what belongs to no run: the executors of the fleet, its rules, and the schedules that start runs."""
+"""Tables that belong to no run: the executors of the fleet, its rules, and the schedules that start runs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ executors = Table(
     Column("started_at", Timestamp, nullable=False),
     Column("beat_at", Timestamp, nullable=False),
     Column("expires_at", Timestamp, nullable=False),
-    # What is wrong with it, as it says itself: an event loop that is blocked.
+    # A problem that the executor has found in itself: a blocked event loop.
     Column("problem", Text),
     # The queues that it serves, how many attempts it can run at once, how many it runs, and the workflows that it has
-    # (name -> versions). Null: it has not said so.
+    # (name -> versions). Null: it has not reported them.
     Column("queues", Payload),
     Column("slots", Integer),
     Column("busy", Integer),
@@ -53,7 +53,7 @@ rulebook = Table(
 CATCH_UPS = ("none", "last", "all")
 PAUSED_UNTIL = dt.datetime(9999, 1, 1, tzinfo=dt.UTC)
 
-# What starts runs by the clock.
+# Schedules, which start runs by the clock.
 schedules = Table(
     "rival_schedules",
     metadata,
@@ -67,9 +67,9 @@ schedules = Table(
     Column("input", Payload),
     # Options of the start of its runs, as `schedule` was given them.
     Column("options", Payload),
-    # The workflow's own: its definition says so, and takes it away.
+    # It is part of the workflow's definition, which also removes it.
     Column("own", Boolean, nullable=False),
-    # No tick before this has been looked at.
+    # Every tick before this has been handled.
     Column("next_at", Timestamp, nullable=False),
     Column("last_at", Timestamp),
     # Why it could not be fired.

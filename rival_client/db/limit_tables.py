@@ -83,7 +83,7 @@ tickets = Table(
 
 _WAITING = text("granted_at IS NULL")
 _GROUPED = text("granted_at IS NULL AND fair_group IS NOT NULL")
-_RINGING = text("ring_at IS NOT NULL")
+_HAS_RING_AT = text("ring_at IS NOT NULL")
 _BY_RANK = (tickets.c.gate, tickets.c.rank, tickets.c.run_id, tickets.c.path)
 Index("rival_tickets_waiting", *_BY_RANK, postgresql_where=_WAITING, sqlite_where=_WAITING)
 Index(
@@ -94,4 +94,4 @@ Index(
     postgresql_where=_GROUPED,
     sqlite_where=_GROUPED,
 )
-Index("rival_tickets_ring", tickets.c.ring_at, postgresql_where=_RINGING, sqlite_where=_RINGING)
+Index("rival_tickets_ring", tickets.c.ring_at, postgresql_where=_HAS_RING_AT, sqlite_where=_HAS_RING_AT)

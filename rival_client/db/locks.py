@@ -3,12 +3,13 @@
 1. Topics, sorted by topic and key; the rows of their events belong to them (`rival_workers.store.sql.locks`).
 2. The lock of the run. Shared: for a transition that follows one step up to its run. Exclusive: for a change of
    several branches at once, by an operator or by a failure that stops what runs beside it. The holder of the exclusive
-   lock takes the row of the run next, and then any rows of its steps. It locks the rows that it decides from: a claim,
-   a retry and a take-over each change one row, without the lock of the run.
+   lock takes the row of the run next, and then any rows of its steps. It locks the rows that it decides from: a fast
+   claim changes one row, without the lock of the run.
 3. With the shared lock: rows of steps from the leaf up (descending paths), then the row of the run.
 4. The parent of a run that ends: its shared lock, then the rows as in 3. Never from a parent to its children: those
    that a parent leaves behind are rows of `rival_orphans`, and each is cancelled in a transaction of its own.
-5. Rows of `rival_orphans`, last.
+5. Rows of `rival_orphans`.
+6. Idempotency keys, then the tickets of the run, then gates of limits (see `rival_client.sql.gates`).
 
 A transaction that locks a single row, or takes rows with SKIP LOCKED only, cannot be part of a deadlock and needs none
 of it. One that finds out late that it needs a lock of an earlier kind starts again with that lock.
@@ -22,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ARRAY, Connection, Text, cast, func, select
+from sqlalchemy import ARRAY, ColumnElement, Connection, Text, cast, func, select, true
 
 from rival_client.db.log_tables import history
 from rival_client.db.run_tables import runs
@@ -42,14 +43,26 @@ def share_run(connection: Connection, run_id: str) -> None:
         connection.execute(select(func.pg_advisory_xact_lock_shared(_key(run_id))))
 
 
+def shares_run(connection: Connection, run_id: str) -> ColumnElement[bool]:
+    """The same as a condition of a statement: it is checked before the statement locks a row."""
+    if connection.dialect.name != "postgresql":
+        return true()
+    return select(func.pg_advisory_xact_lock_shared(_key(run_id))).scalar_subquery().is_not(None)
+
+
+_OF_RUN = (
+    *("id", "workflow", "version", "status", "token", "completed_at", "slots"),
+    *("queue", "priority", "policies", "labels"),
+)
+
+
 def lock_run(connection: Connection, run_id: str, if_entry: int | None = None) -> Any:
     """Take the exclusive lock of the run, and its row: for a change of any of its steps. `if_entry`: RunHasMoved unless
     this is the newest entry of its history. No transition of the run is under way then, so none can come in between.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_key(run_id))))
-    names = ("id", "workflow", "version", "status", "token", "completed_at", "slots", "queue", "priority")
-    columns = [runs.c[name] for name in names]
+    columns = [runs.c[name] for name in _OF_RUN]
     row = connection.execute(select(*columns).where(runs.c.id == run_id).with_for_update()).first()
     if row is None:
         raise RunNotFound(run_id)

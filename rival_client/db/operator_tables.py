@@ -1,8 +1,8 @@
-"""Tables of what operators have done: the audit log, and verbs on many runs with their outcomes."""
+"""Tables of operators' actions: the audit log, and verbs on many runs with their outcomes."""
 
 from __future__ import annotations
 
-from sqlalchemy import CheckConstraint, Column, Identity, Index, Integer, Table, Text
+from sqlalchemy import Boolean, CheckConstraint, Column, Identity, Index, Integer, Table, Text, false
 
 from rival_client.db.schema import metadata
 from rival_client.db.types import BigId, Name, Payload, Timestamp
@@ -20,7 +20,8 @@ audit = Table(
     Column("detail", Payload),
 )
 
-# Actions on many runs. `beat_at`: the last outcome; a process that ends leaves its action `running`.
+# Actions on many runs. A process that ends leaves its action `running`; another one takes it over, with the next token,
+# when `beat_at` is old.
 bulks = Table(
     "rival_bulks",
     metadata,
@@ -40,6 +41,11 @@ bulks = Table(
     Column("started_at", Timestamp, nullable=False),
     Column("beat_at", Timestamp, nullable=False),
     Column("ended_at", Timestamp),
+    # Compared by each transaction of the process that executes it. 0: of a version that did not take over.
+    Column("token", Integer, nullable=False, server_default="0"),
+    # The run that the verb is applied to: its id, workflow, status, and the last entry of its history before that.
+    Column("doing", Payload),
+    Column("stopping", Boolean, nullable=False, server_default=false()),
     CheckConstraint("(state = 'running') = (ended_at IS NULL)", name="rival_bulks_possible"),
 )
 

@@ -1,4 +1,4 @@
-"""A prepared statement: its text, and its parameters in the format of the wire."""
+"""A prepared statement: its text, and its parameters in the wire format of Postgres."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Self
 
 import psycopg
@@ -70,6 +70,8 @@ _HEADER, _LENGTH = struct.Struct("!iiIii").pack, struct.Struct("!i").pack
 _INT, _FLOAT = struct.Struct("!ii").pack, struct.Struct("!id").pack
 _NULL = _LENGTH(-1)
 _TEXT_OID, _INT_OID, _FLOAT_OID = 25, 23, 701
+#: Longer texts are encoded each time: what is kept must stay small.
+_SHORT = 64
 
 
 def _array(oid: int, size: int, parts: Sequence[bytes]) -> bytes:
@@ -78,8 +80,24 @@ def _array(oid: int, size: int, parts: Sequence[bytes]) -> bytes:
 
 
 def _text_array(values: Sequence[str | None]) -> bytes:
-    if not any(values) and "" not in values:
-        return _array(_TEXT_OID, len(values), (_NULL,) * len(values))
+    first, size = values[0] if values else None, len(values)
+    # Most columns of a group have one value: a status, a kind, nothing.
+    if values.count(first) == size and (first is None or len(first) < _SHORT):
+        return _same_texts(first, size)
+    return _texts(values)
+
+
+@lru_cache(maxsize=1024)
+def _same_texts(value: str | None, size: int) -> bytes:
+    return _texts((value,) * size)
+
+
+@lru_cache(maxsize=1024)
+def _nulls(oid: int, size: int) -> bytes:
+    return _array(oid, size, (_NULL,) * size)
+
+
+def _texts(values: Sequence[str | None]) -> bytes:
     parts: list[bytes] = []
     for value in values:
         if value is None:
@@ -95,6 +113,8 @@ def _int_array(values: Sequence[int | None]) -> bytes:
 
 
 def _float_array(values: Sequence[float | None]) -> bytes:
+    if values.count(None) == len(values):
+        return _nulls(_FLOAT_OID, len(values))
     return _array(_FLOAT_OID, len(values), [_NULL if value is None else _FLOAT(8, value) for value in values])
 
 

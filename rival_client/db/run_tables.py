@@ -13,6 +13,8 @@ from sqlalchemy import (
     Table,
     Text,
     bindparam,
+    func,
+    literal_column,
     text,
 )
 
@@ -31,13 +33,23 @@ workflows = Table(
     Column("registered_at", Timestamp, nullable=False),
     # New runs take the version that was activated last: the one the newest worker brought.
     Column("activated_at", Timestamp, nullable=False),
-    # Seconds for which its ended runs are kept; null: as long as the workers say.
+    # Seconds for which its ended runs are kept; null: the setting of the workers.
     Column("retention", Float),
     # The options of its steps; replaced when the version is registered again.
     Column("policies", Payload),
     # Of its runs, unless a start says otherwise. Null: the fleet's own queue, normal priority.
     Column("queue", Name),
     Column("priority", Integer),
+)
+
+# Policies that were replaced when the version was registered again. They explain attempts that began before `until`.
+earlier_policies = Table(
+    "rival_earlier_policies",
+    metadata,
+    Column("workflow", Name, primary_key=True),
+    Column("version", Name, primary_key=True),
+    Column("until", Timestamp, primary_key=True),
+    Column("policies", Payload),
 )
 
 runs = Table(
@@ -144,7 +156,7 @@ steps = Table(
     Column("begun_after", Integer),
     # What it did instead of failing, and why: once in its life.
     Column("fallback", Payload),
-    Column("paused", Boolean, nullable=False, server_default=text("false")),  # see `pausing`
+    Column("paused", Boolean, nullable=False, server_default=text("false")),  # see `sql.runs.pause_run`
     # What rules of the run or of the fleet have changed of its options, in its last attempt.
     Column("policy", Payload),
     # The gates at which it uses a slot of a limit: only while it runs, or an external system does its work.
@@ -180,16 +192,16 @@ attempts = Table(
     Column("executor_id", Name),
     Column("started_at", Timestamp),
     Column("ended_at", Timestamp, nullable=False),
-    # As of the step, in this attempt.
+    # What rules of the run or of the fleet had changed of the step's options in this attempt.
     Column("policy", Payload),
 )
 
-# Children whose parent does not wait for them any more: to be cancelled.
+# Children whose parent does not wait for them any more, and which remain to be cancelled.
 orphans = Table(
     "rival_orphans",
     metadata,
     Column("run_id", Name, primary_key=True),
-    # Who has cancelled their parent, or what else has become of it.
+    # The operator or run on whose behalf the child is cancelled.
     Column("by", Text, nullable=False),
     Column("at", Timestamp, nullable=False),
 )
@@ -208,6 +220,20 @@ Index(
     postgresql_where=_SINGLE,
     sqlite_where=_SINGLE,
 )
+# The runs with a singleton key that have not begun, in the order of their starts.
+SINGLETON_KEY: ColumnElement[str] = literal_column("(policies ->> 'singleton')", Text)
+STARTED_AT = func.coalesce(runs.c.due_at, runs.c.created_at, type_=Timestamp())
+NOT_BEGUN = text("status = 'pending' AND policies IS NOT NULL")
+Index(
+    "rival_runs_singleton_order",
+    runs.c.workflow,
+    SINGLETON_KEY,
+    STARTED_AT,
+    runs.c.created_at,
+    runs.c.id,
+    postgresql_where=NOT_BEGUN,
+    sqlite_where=NOT_BEGUN,
+)
 GATHERS = text("gather_key IS NOT NULL AND status = 'pending'")
 Index(
     "rival_runs_gather",
@@ -217,8 +243,8 @@ Index(
     postgresql_where=GATHERS,
     sqlite_where=GATHERS,
 )
-# There is none for the attempts in flight: its upkeep cost a quarter of each step's commit. When an executor dies
-# they are found through the running runs.
+# Attempts in flight have no index: its upkeep cost a quarter of each step's commit. When an executor dies, they are
+# found through the running runs.
 # Listing, takeover and retention.
 Index("rival_runs_recent", runs.c.created_at, runs.c.id)
 Index("rival_runs_by_workflow", runs.c.workflow, runs.c.created_at, runs.c.id)

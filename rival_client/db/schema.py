@@ -1,6 +1,6 @@
-"""What all tables share: their metadata, and the form of the constraint that says which rows are possible.
+"""The metadata that all tables share, and the form of the constraint that says which rows are possible.
 
-`tables` has the complete metadata; this module alone has none of the tables.
+`rival_client.db` imports all tables; with this module alone the metadata is empty.
 """
 
 from __future__ import annotations

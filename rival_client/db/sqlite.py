@@ -1,4 +1,4 @@
-"""SQLite made to behave as Postgres does: real transactions, a clock, and functions that the statements call."""
+"""Makes SQLite behave like Postgres: real transactions, a clock, and functions that the statements call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Dialect, Engine, create_engine, event
 from sqlalchemy.util import LRUCache
 
-from rival_client.model.json_match import is_held
+from rival_client.model.json_match import is_contained
 from rival_client.model.payload import serialise
 
 Clock = Callable[[], float]
@@ -20,33 +20,33 @@ Clock = Callable[[], float]
 NO_BEGIN = "rival_no_begin"
 
 
-def sharing_knowledge(engine: Engine) -> Engine:
-    """The same engine, which knows all that others of the process have compiled: SQLite is one library, whatever the
-    file, and tests that open one file each would compile every statement again."""
-    dialect, compiled = _sqlite_knowledge()
+def with_shared_statements(engine: Engine) -> Engine:
+    """The same engine with the compiled statements of all SQLite engines of the process. Otherwise tests that open one
+    file each would compile every statement again."""
+    dialect, compiled = _shared_dialect_and_statements()
     known = {"compiled_cache": compiled}
     return Engine(engine.pool, dialect, engine.url, execution_options=known, hide_parameters=True)
 
 
 @cache
-def _sqlite_knowledge() -> tuple[Dialect, LRUCache[Any, Any]]:
+def _shared_dialect_and_statements() -> tuple[Dialect, LRUCache[Any, Any]]:
     engine = create_engine("sqlite://", json_serializer=serialise, json_deserializer=json.loads)
-    # A dialect learns of its library with the first connection.
+    # A dialect reads the version of its library from its first connection.
     engine.connect().close()
     engine.dispose()
     return engine.dialect, LRUCache(500)
 
 
-def teach_sqlite(connection: Any, clock: Clock = time.time) -> None:
-    """The clock and the look into JSON, as the functions that our statements call."""
-    # Microseconds, as a datetime has them: what was read back must compare equal to what is stored.
+def register_functions(connection: Any, clock: Clock = time.time) -> None:
+    """Add the SQL functions that statements call: the clock, and the comparison of JSON values."""
+    # Microseconds, as a datetime has them: a value that was read must compare equal to the stored one.
     connection.create_function("rival_now", 0, lambda: round(clock(), 6))
     connection.create_function("rival_holds", 2, _holds)
 
 
 def _holds(stored: Any, wanted: str) -> bool:
     # SQLite keeps JSON that is a bare number as a number.
-    return stored is not None and is_held(json.loads(wanted), json.loads(str(stored)))
+    return stored is not None and is_contained(json.loads(wanted), json.loads(str(stored)))
 
 
 def prepare_sqlite(engine: Engine, clock: Clock, durable: bool) -> None:
@@ -58,7 +58,7 @@ def prepare_sqlite(engine: Engine, clock: Clock, durable: bool) -> None:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
         connection.execute("PRAGMA busy_timeout=30000")
-        teach_sqlite(connection, clock)
+        register_functions(connection, clock)
 
     @event.listens_for(engine, "begin")
     def on_begin(connection: Connection) -> None:

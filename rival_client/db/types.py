@@ -1,4 +1,4 @@
-"""The kinds of columns and the database's clock, the same on Postgres and SQLite."""
+"""Column types and the database's clock, the same on Postgres and SQLite."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Timestamp(TypeDecorator[dt.datetime]):
 
 
 class now(FunctionElement[dt.datetime]):
-    """The database's clock: the only one that decides what is due."""
+    """The database's clock. No other clock decides what is due."""
 
     type = Timestamp()
     inherit_cache = True

@@ -34,7 +34,7 @@ class CompletionToken:
 
     @classmethod
     def parse(cls, text: object) -> CompletionToken:
-        """InvalidToken when that is none: a piece of one, another text, one with a typing error."""
+        """InvalidToken if the text is not a whole token: a part of one, another text, a typing error."""
         if isinstance(text, CompletionToken):
             return cls._checked(text.run_id, text.path, text.token)
         if not isinstance(text, str) or not text.startswith(_PREFIX):
@@ -48,9 +48,9 @@ class CompletionToken:
 
     @classmethod
     def _checked(cls, run_id: object, path: object, token: object) -> CompletionToken:
-        """Its sum is not a signature: anything may be in it."""
+        """Checks the parts of a token. Its checksum is not a signature, so a token can contain anything."""
         try:
-            # One further on is asked for, too.
+            # Less than the largest integer: statements also look for the token after this one.
             number = amounts.whole("token", token, 0, amounts.MAX_INT - 1)
             return cls(arguments.run_id(run_id), arguments.step(path), number)
         except InvalidArgument:
@@ -58,7 +58,7 @@ class CompletionToken:
 
 
 def _content(encoded: str) -> bytes:
-    """Checked by its sum; base64 alone would take many a wrong text."""
+    """The checksum finds typing errors: base64 alone accepts most texts."""
     try:
         signed = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):

@@ -1,4 +1,4 @@
-"""When a schedule's ticks are: a cron expression in a time zone, or every so many seconds. Pure: no clock."""
+"""Computes the ticks of a schedule: a cron expression in a time zone, or an interval in seconds. Pure: no clock."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Rule:
             yield _EPOCH + ticks * dt.timedelta(seconds=self.every)
 
     def _of_cron(self, at: dt.datetime) -> Iterator[dt.datetime]:
-        """Asked in the second of two equal hours CronSim begins with the first, and in the hour that is left out it
-        may have one time twice: only what is later than the one before is a tick."""
+        """The ticks after `at`. In the second of two equal hours CronSim begins with the first one, and around a
+        skipped hour it may give a time twice: only a later time than the one before is a tick."""
         for local in CronSim(self.cron or "", at.astimezone(ZoneInfo(self.timezone))):
             tick = local.astimezone(dt.UTC)
             if tick > at:

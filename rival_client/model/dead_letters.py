@@ -23,7 +23,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, kw_only=True)
 class DeadLetterFilter:
-    """Which dead letters: what is not given does not matter."""
+    """Selects dead letters. A field that is not given does not restrict the selection."""
 
     workflow: str | None = None
     run_id: str | None = None

@@ -1,4 +1,4 @@
-"""Every type of history entry: its fields, the transition that writes it, and what a step is after it.
+"""Every type of history entry: its fields, the transition that writes it, and the status of the step after it.
 
 `rebuild` reads the statuses from here, and a test compares the list with docs/reference/history.md and with the entries
 that the code writes.
@@ -99,8 +99,8 @@ RUN_ENTRIES = (
     _entry(CANCELLED, "cancel_run", "open"),
     _entry(PAUSED, "pause_run", ""),
     _entry(RESUMED, "resume_run", ""),
-    _entry(RETRY_RUN, "retry_run", "reason undone revived opened"),
-    _entry(REWIND_RUN, "rewind_run", "reason undone revived opened"),
+    _entry(RETRY_RUN, "retry_run", "reason deleted revived opened"),
+    _entry(REWIND_RUN, "rewind_run", "reason deleted revived opened"),
 )
 STEP_ENTRIES = (
     _entry(SCHEDULED, None, "kind queue priority", "pending"),
@@ -147,7 +147,7 @@ STEP_ENTRIES = (
     _entry(LATE_RESULT_REFUSED, None, "attempt"),
 )
 
-#: What a step is after an entry of that name.
+#: The status of a step after an entry of that name.
 STATUS_AFTER = {entry.name: entry.status for entry in STEP_ENTRIES if entry.status is not None}
 #: After these, the state of the step is the one in the entry, or none.
 SET_STATE = frozenset(entry.name for entry in STEP_ENTRIES if entry.sets_state)

@@ -1,4 +1,4 @@
-"""Checks inputs against a workflow's registered schema, and names all that does not fit."""
+"""Checks inputs against a workflow's registered schema, and lists all problems."""
 
 from __future__ import annotations
 
@@ -27,19 +27,18 @@ _KINDS: Mapping[str, Any] = {
     "ipv4": ipaddress.IPv4Address,
     "ipv6": ipaddress.IPv6Address,
 }
-#: Of these the validator has a rule, too, and pydantic another one, or none: the worker checks them.
+#: Formats for which the validator has another rule than pydantic. Only the worker checks them.
 _NOT_CHECKED = (
     *("email", "idn-email", "hostname", "idn-hostname", "uri", "uri-reference", "iri", "iri-reference", "uri-template"),
     *("json-pointer", "relative-json-pointer", "regex"),
 )
 
 
-class InputValidator:
-    """One workflow at one version, as a producer sees it."""
+class InputSchema:
+    """The registered schema of a workflow's inputs; None: it has none, and any input fits."""
 
-    def __init__(self, workflow: WorkflowInfo, limit: int) -> None:
-        self.workflow = workflow
-        self._limit = limit
+    def __init__(self, workflow: str, schema: dict[str, Any] | None) -> None:
+        self.workflow, self.schema = workflow, schema
 
     @cached_property
     def _validator(self) -> Any:
@@ -50,17 +49,41 @@ class InputValidator:
         return self._made(mask="the value")
 
     def _made(self, **options: Any) -> Any:
-        schema = self.workflow.input_schema
-        if schema is None:
-            return None
-        return jsonschema_rs.validator_for(schema, formats=_text_formats(), validate_formats=True, **options)
+        return jsonschema_rs.validator_for(self.schema or {}, formats=_text_formats(), validate_formats=True, **options)
+
+    def problems(self, value: Any, *, quote: bool = True) -> list[InputProblem]:
+        """`value`: as JSON. `quote`: problems may quote it."""
+        if self.schema is None:
+            return []
+        validator = self._validator if quote else self._discreet_validator
+        return [_problem(one) for error in validator.iter_errors(value) for one in _meant(error)]
+
+
+class InputSchemas:
+    """Those that were used last, of each workflow one: to compile a schema takes longer than to use it."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, InputSchema] = {}
+
+    def of(self, workflow: WorkflowInfo) -> InputSchema:
+        known = self._known.get(workflow.name)
+        if known is None or known.schema != workflow.input_schema:
+            known = self._known[workflow.name] = InputSchema(workflow.name, workflow.input_schema)
+        return known
+
+
+class InputValidator:
+    """One workflow at one version, as a producer sees it."""
+
+    def __init__(self, workflow: WorkflowInfo, limit: int) -> None:
+        self.workflow = workflow
+        self._schema, self._limit = InputSchema(workflow.name, workflow.input_schema), limit
 
     def validate(self, value: Any, *, quote: bool = True) -> Json:
         """The input as JSON text; InvalidInput with every problem otherwise. `quote`: problems may quote the input."""
         text = dump(value, what=f"the input of workflow {self.workflow.name!r}", limit=self._limit, is_input=True)
-        validator = self._validator if quote else self._discreet_validator
-        if validator is not None:
-            problems = [_problem(one) for error in validator.iter_errors(load(text)) for one in _meant(error)]
+        if self._schema.schema is not None:
+            problems = self._schema.problems(load(text), quote=quote)
             if problems:
                 raise InvalidInput(self.workflow.name, problems)
         return text
@@ -81,7 +104,7 @@ class InputValidator:
 
 
 def _meant(error: Any) -> Iterator[Any]:
-    """Of a value that fits none of several types, what is wrong with the one that was meant, if only one can be."""
+    """For a value that fits no type of a union: the problems of the one type that it resembles, if it is only one."""
     possible = [inner for inner in getattr(error.kind, "context", None) or () if not _is_another(error, inner)]
     if len(possible) != 1:
         yield error

@@ -1,5 +1,6 @@
-"""Whether JSON has certain fields: every object with such a customer matches `{"customer": {"id": 7}}`, whatever other
-fields it has. The same on Postgres and SQLite: kind and value must be equal at the leaves, lists as a whole.
+"""Checks whether JSON contains certain fields: `{"customer": {"id": 7}}` matches every object with such a customer,
+whatever other fields it has. At the leaves, type and value must be equal; lists are compared as a whole. The same on
+Postgres and SQLite.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ def _lists(wanted: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[t
             yield (*above, key), list(value)
 
 
-def is_held(wanted: Any, stored: Any) -> bool:
+def is_contained(wanted: Any, stored: Any) -> bool:
     """The same in Python."""
     if isinstance(wanted, Mapping):
         return isinstance(stored, Mapping) and all(
-            key in stored and is_held(value, stored[key]) for key, value in wanted.items()
+            key in stored and is_contained(value, stored[key]) for key, value in wanted.items()
         )
     return same(wanted, stored)
 

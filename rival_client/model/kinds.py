@@ -1,4 +1,4 @@
-"""The kinds of rows in `rival_steps`, defined once, with the properties that statements and programs ask for.
+"""The kinds of rows in `rival_steps`, defined once, with the properties that statements and programs use.
 
 A row is a step of the plan, a composite, a callback of either, or a checkpoint of a flow. To add a kind that waits, see
 "a wait kind" in CONTRIBUTING.md.
@@ -135,7 +135,7 @@ COMPENSABLE = _names(lambda kind: kind.can_be_compensated)
 REPLACEABLE = _names(lambda kind: kind.can_be_replaced)
 REACTIONS = _names(lambda kind: kind.is_reaction)
 INTERNAL = _names(lambda kind: kind.is_internal)
-#: Checkpoints of a flow whose time goes on where it was when the flow is opened again.
+#: Checkpoints of a flow that keep the rest of their time when a rewind or retry opens the flow again.
 TIMED_CHECKPOINTS = _names(lambda kind: kind.keeps_time_left)
 #: Rows whose `due_at` limits a wait for something else: they are not timers.
 LIMITED_WAITS = _names(lambda kind: kind.group == "leaf" and kind.waits_for in ("event", "external"))

@@ -1,5 +1,5 @@
 """`lazy`: a value that is made when it is first read, and kept. As `functools.cached_property`, but without the lock of
-Python 3.11, which costs more than most values do: what has such values is read by one thread, or makes equal ones.
+Python 3.11, which costs more than most values do. Two threads may both make the value: it must be the same each time.
 """
 
 from __future__ import annotations

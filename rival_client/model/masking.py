@@ -1,4 +1,4 @@
-"""Removes secrets from what people see: passwords in URLs and key=value connection strings, and in texts about them."""
+"""Removes secrets from texts that are shown: passwords in URLs and in key=value connection strings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SECRET = re.compile(r"pass(?!file)|pwd|secret|token|credential|api_?key|access_
 _NEXT_BROKER = re.compile(r";(?=[\w+.-]+://)")
 _QUERY_PARAMETER = re.compile(r"([?&])([^=&?]+)=([^&]*)")
 _KEY_AND_VALUE = re.compile(r"(?<![\w%])([\w%]+)(\s*=\s*)('(?:[^'\\]|\\.)*(?:'|$)|(?:\\.|[^\s'\\])+)")
-#: Parsers cut a URL here, and name the part that they stumble over.
+#: Parsers split a URL at these characters, and quote the part that is invalid.
 _DELIMITERS = re.compile(r"[/?#@:;&=\s\[\]]")
 #: Shorter parts of a password say nothing, and would cut up the rest of a text.
 _SHORTEST = 3

@@ -1,4 +1,4 @@
-"""What users hand to Rival becomes JSON text here, once, with a limit; nothing else serialises payloads."""
+"""Converts values of users to JSON text, with a limit on the size. No other module serialises payloads."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import decimal
 import enum
 import json
 import pathlib
-import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import accumulate
+from json.encoder import c_make_encoder, encode_basestring, encode_basestring_ascii  # type: ignore[attr-defined]
 from types import CoroutineType
 from typing import Any
 
@@ -20,19 +19,12 @@ from pydantic import AliasChoices, BaseModel, RootModel
 from pydantic.fields import FieldInfo
 
 from rival_client.errors import InvalidPayload
+from rival_client.model.json_checks import refuse_colliding_keys, refuse_deep, refuse_unstorable
 from rival_client.model.masked_values import refuse_masked
 
 DEFAULT_LIMIT = 1024 * 1024
-#: Levels of lists and objects within one another. Python reads JSON recursively, and a worker reads it deep within its
-#: own stack: what is deeper could be written and never be read.
-MAX_DEPTH = 200
-_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
-_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 #: What cannot be changed in place.
 _SCALARS = frozenset({str, int, float, bool, type(None)})
-#: A key that Python may have written for a number, a bool or None. Within a text the quotes would be escaped.
-_CONVERTED_KEY = re.compile(r'"(?:-?\d[\d.e+-]*|true|false|null)":')
-_STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 class Json(str):
@@ -62,7 +54,7 @@ def _of_input_model(model: BaseModel) -> Any:
 
 def _by_validation_alias(live: Any, stored: Any) -> Any:
     """`stored`, the JSON value of `live`, under the names that the schema of a model has for its fields. A model with a
-    serializer of its own may have another form: what is not found in it is left as it is."""
+    serializer of its own may have another form: fields that are not in it do not change."""
     if isinstance(live, RootModel):
         return _by_validation_alias(live.root, stored)
     if isinstance(live, BaseModel) and isinstance(stored, dict):
@@ -111,61 +103,26 @@ def _encode(value: Any) -> Any:
     raise TypeError(f"{type(value).__qualname__} is not JSON")
 
 
-_HOW: dict[str, Any] = {"allow_nan": False, "ensure_ascii": False, "separators": (",", ":")}
-_encode_value = json.JSONEncoder(default=_encode, **_HOW).encode
-_encode_input_value = json.JSONEncoder(default=_encode_input, **_HOW).encode
+def json_encoder(default: Callable[[Any], Any] | None = None, *, ensure_ascii: bool = False) -> Callable[[Any], str]:
+    """`json.JSONEncoder` makes the encoder that is written in C for each call. This one is made once; it does not see
+    that a value holds itself until it is too deep, and then the other one says so."""
+    separators = (",", ":")
+    one = json.JSONEncoder(default=default, allow_nan=False, ensure_ascii=ensure_ascii, separators=separators)
+    careful, of_text = one.encode, encode_basestring_ascii if ensure_ascii else encode_basestring
+    if c_make_encoder is None:
+        return careful
+    quick = c_make_encoder(None, one.default, of_text, None, ":", ",", False, False, False)
+
+    def encode(value: Any) -> str:
+        try:
+            return "".join(quick(value, 0))
+        except RecursionError:
+            return careful(value)
+
+    return encode
 
 
-# "\\u0000" and lone surrogates are legal JSON text but no Postgres text; refusing them here gives both
-# stores one behaviour and the user a reason instead of a database error.
-def _refuse_unstorable(text: str, what: str) -> None:
-    if "\\u0000" in text and "\x00" in "".join(_strings(json.loads(text))):
-        raise InvalidPayload(f"{what} holds a NUL character (\\u0000), which Postgres cannot store")
-    try:
-        _ = text.isascii() or text.encode()
-    except UnicodeEncodeError:
-        raise InvalidPayload(f"{what} holds a lone surrogate, which is not valid Unicode") from None
-
-
-def _refuse_colliding_keys(text: str, what: str) -> None:
-    """`{1: "a", "1": "b"}` becomes an object with the key "1" twice, of which a reader would keep one."""
-    if not _CONVERTED_KEY.search(text):
-        return
-
-    duplicates: list[str] = []
-
-    def collect(pairs: list[tuple[str, Any]]) -> None:
-        if len(dict(pairs)) < len(pairs):
-            names = [name for name, _ in pairs]
-            duplicates.extend(name for name in names if names.count(name) > 1)
-
-    json.loads(text, object_pairs_hook=collect)
-    if duplicates:
-        raise InvalidPayload(
-            f"{what} has an object with two keys that are both {json.dumps(duplicates[0])} in JSON, where numbers, "
-            "bools and None become texts. Use texts as keys, each once."
-        )
-
-
-def _refuse_deep(text: str, what: str) -> None:
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
-        return
-    brackets = _STRING.sub("", text).encode().translate(None, delete=_NOT_BRACKETS)
-    depth = max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
-    if depth > MAX_DEPTH:
-        raise InvalidPayload(
-            f"{what} has {depth:,} levels of lists and objects within one another; at most {MAX_DEPTH} are taken"
-        )
-
-
-def _strings(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, dict):
-        return [s for pair in value.items() for part in pair for s in _strings(part)]
-    if isinstance(value, list):
-        return [s for item in value for s in _strings(item)]
-    return []
+_encode_value, _encode_input_value = json_encoder(_encode), json_encoder(_encode_input)
 
 
 def dump(value: Any, *, what: str, limit: int = DEFAULT_LIMIT, is_input: bool = False) -> Json:
@@ -182,9 +139,9 @@ def dump(value: Any, *, what: str, limit: int = DEFAULT_LIMIT, is_input: bool = 
     except Exception as error:
         # Models and dataclasses run code of their own to become JSON.
         raise InvalidPayload(f"{what} is not JSON: {type(error).__name__}: {error}") from error
-    _refuse_deep(text, what)
-    _refuse_colliding_keys(text, what)
-    _refuse_unstorable(text, what)
+    refuse_deep(text, what)
+    refuse_colliding_keys(text, what)
+    refuse_unstorable(text, what)
     if len(text) > limit // 4 and len(text.encode()) > limit:
         raise InvalidPayload(
             f"{what} is {len(text.encode()):,} bytes, over the limit of {limit:,}. "

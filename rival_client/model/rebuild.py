@@ -32,13 +32,13 @@ def rebuild(history: Iterable[HistoryEntry]) -> RebuiltRun:
 
 
 def status_changes(entry: HistoryEntry) -> list[tuple[str, str]]:
-    """The steps whose status the entry changes, and the new status."""
+    """The steps whose status the entry changes, and the new status; "deleted": the row is deleted."""
     match entry.what:
         case entries.CANCELLED | entries.CANCELLING | entries.EXPIRED if "open" in entry.detail:
             return [(path, statuses.CANCELLED) for path in entry.detail["open"]]
         case entries.RETRY_RUN | entries.REWIND_RUN:
-            undone = [(path, "undone") for path in entry.detail.get("undone", ())]
-            return [*undone, *((path, statuses.WAITING) for path in entry.detail.get("revived", ()))]
+            deleted = [(path, "deleted") for path in entry.detail.get("deleted", ())]
+            return [*deleted, *((path, statuses.WAITING) for path in entry.detail.get("revived", ()))]
         case entries.FANNED_OUT:
             return [(f"{entry.path}[{index}]", statuses.WAITING) for index in range(len(entry.detail["items"]))]
     status = STATUS_AFTER.get(entry.what)
@@ -84,7 +84,7 @@ def _reopened(run: RebuiltRun, entry: HistoryEntry) -> None:
     run.paused = run.paused and run.completed_at is None
     run.status = statuses.RUNNING if "opened" in entry.detail else statuses.PENDING
     run.result = run.error = run.failed_step = run.completed_at = None
-    for path in entry.detail.get("undone", ()):
+    for path in entry.detail.get("deleted", ()):
         run.steps.pop(path, None)
     for step in _known(run, entry.detail.get("revived", ())):
         # A flow enters its wait for an event again when it reaches it.

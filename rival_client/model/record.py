@@ -1,7 +1,7 @@
 """`record`: a dataclass for values that are made for each step. Type checkers treat it as frozen.
 
-At run time it is not: a frozen dataclass sets each field through `object.__setattr__`, which takes six times as long,
-and a step makes a dozen values. What users receive is frozen in earnest.
+At run time it is not frozen: a frozen dataclass sets each field through `object.__setattr__`, which takes six times as
+long, and a step makes a dozen values. The records that users receive are frozen dataclasses.
 """
 
 from __future__ import annotations

@@ -108,6 +108,5 @@ class RunResult:
         if self.status == statuses.CANCELLED:
             raise RunCancelled(self.run_id, self.workflow)
         if self.status == statuses.FAILED:
-            message = (self.error or {}).get("message", "unknown error")
-            raise RunFailed(self.run_id, self.workflow, self.failed_step, message)
+            raise RunFailed(self.run_id, self.workflow, self.failed_step, self.error or {})
         return self.result

@@ -1,5 +1,5 @@
-"""The statuses that runs and steps can have, and what they have in common. Other modules use these constants; a test
-finds statuses in quotes. Apart from the tables, so that what only reads records needs no SQL.
+"""The statuses of runs and steps, and groups of them. Other modules use these constants; a test reports statuses that
+are written as literals. Separate from the tables, so that code that only reads records needs no SQL.
 """
 
 from __future__ import annotations

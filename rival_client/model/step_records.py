@@ -77,7 +77,7 @@ class Step:
 
     @property
     def is_composite(self) -> bool:
-        """Its row waits until the steps below it have ended."""
+        """Whether its row waits until the steps below it have ended."""
         return self.kind in COMPOSITE_KINDS
 
     @property

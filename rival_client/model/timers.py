@@ -31,16 +31,16 @@ def is_due(seconds_left: float | None) -> bool:
 
 
 @dataclass(frozen=True)
-class Look:
+class NextLook:
     """When the keeper looks at a row, in seconds from now, and the value of its column `rings`."""
 
     seconds: float
     rings: int
 
 
-def look_at(seconds: float, published: bool, grace: float) -> Look:
+def look_at(seconds: float, published: bool, grace: float) -> NextLook:
     """The keeper's look at a row that is due in `seconds`. `published`: its message has a countdown."""
-    return Look(seconds + grace, 0) if published else Look(seconds - LEAD, NEVER_PUBLISHED)
+    return NextLook(seconds + grace, 0) if published else NextLook(seconds - LEAD, NEVER_PUBLISHED)
 
 
 def first_rings(grace: float) -> int:

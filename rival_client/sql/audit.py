@@ -1,4 +1,4 @@
-"""The audit: what people have done that belongs to no run. Append-only."""
+"""The audit log: actions of people that belong to no run. Append-only."""
 
 from __future__ import annotations
 

@@ -1,15 +1,17 @@
-"""Circuit breakers: their rows, and what operators do with them. The statements take an open connection."""
+"""Circuit breakers: reads of their rows, and the verbs of operators. The statements take an open connection."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import Connection, delete, func, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rival_client.db.failure_tables import breaker_failures, breakers
 from rival_client.db.types import after, now
 from rival_client.model.policies.breakers import BreakerRecord, BreakerState
+from rival_client.sql.breaker_waits import call_waiting
+from rival_client.sql.recovery import chosen
 
 #: No attempt probes.
 NO_PROBE: dict[str, Any] = {"probe_run": None, "probe_path": None, "probe_token": None, "successes": 0}
@@ -34,7 +36,15 @@ def change_breaker(connection: Connection, name: str, state: BreakerState, by: s
     changes = {"state": state, "changed_at": now(), "changed_by": by, **values}
     connection.execute(update(breakers).where(breakers.c.name == name).values(changes))
     if state != "half_open":
-        connection.execute(delete(breaker_failures).where(breaker_failures.c.name == name))
+        _delete_failures(connection, name)
+
+
+def _delete_failures(connection: Connection, name: str) -> None:
+    """Rows that others have locked stay: an executor locks its own one first, and may wait for the breaker's row. They
+    are too old after a window."""
+    columns = (breaker_failures.c.name, breaker_failures.c.bucket, breaker_failures.c.executor_id)
+    counted = select(*columns).where(breaker_failures.c.name == name).with_for_update(skip_locked=True)
+    connection.execute(delete(breaker_failures).where(tuple_(*columns).in_(chosen(counted))))
 
 
 def list_breakers(connection: Connection) -> list[BreakerRecord]:
@@ -47,23 +57,36 @@ def list_breakers(connection: Connection) -> list[BreakerRecord]:
 
 
 def open_breaker(connection: Connection, name: str, seconds: float | None, by: str) -> None:
-    """`seconds` None: until an operator closes it."""
-    ensure_breaker(connection, name, by)
-    opened = lock_breaker(connection, name).opened + 1
+    """`seconds` None: until an operator closes it. A shorter time than before: a step that waits may probe then."""
+    row = None
+    while row is None:  # another operator may delete it in between
+        ensure_breaker(connection, name, by)
+        row = lock_breaker(connection, name)
     until = None if seconds is None else after(seconds)
-    change_breaker(connection, name, "open", by, until=until, opened=opened, **NO_PROBE)
+    change_breaker(connection, name, "open", by, until=until, opened=row.opened + 1, **NO_PROBE)
+    if seconds is not None:
+        call_waiting(connection, name, 1, seconds)
 
 
 def close_breaker(connection: Connection, name: str, by: str) -> bool:
-    """False: it does not exist, or it is closed."""
+    """The first step that waits is called, and each success after that calls two more. False: the breaker does not
+    exist, or it is closed."""
     row = lock_breaker(connection, name)
     if row is None or row.state == "closed":
         return False
     change_breaker(connection, name, "closed", by, until=None, opened=0, **NO_PROBE)
+    call_waiting(connection, name, 1)
     return True
 
 
 def reset_breaker(connection: Connection, name: str) -> bool:
-    """Delete the breaker with all that it has counted."""
+    """Delete the breaker with all that it has counted. Steps that wait are called as when it is closed."""
     connection.execute(delete(breaker_failures).where(breaker_failures.c.name == name))
-    return connection.execute(delete(breakers).where(breakers.c.name == name)).rowcount == 1
+    if connection.execute(delete(breakers).where(breakers.c.name == name)).rowcount == 0:
+        return False
+    call_waiting(connection, name, 1)
+    return True
+
+
+def breaker_names(connection: Connection) -> list[str]:
+    return list(connection.scalars(select(breakers.c.name)))

@@ -57,7 +57,7 @@ def dead_letters_of(connection: Connection, run_ids: Sequence[str]) -> Iterator[
 
 
 def drop_dead_letter(connection: Connection, run_id: str, path: str, by: str) -> bool:
-    """Its run stays as it is."""
+    """Deletes a dead letter. Its run stays as it is."""
     which = (dead_letters.c.run_id == run_id, dead_letters.c.path == path)
     if connection.execute(delete(dead_letters).where(*which)).rowcount == 0:
         return False

@@ -9,12 +9,13 @@ from sqlalchemy import Connection, Text, insert, literal, or_, select, true
 from rival_client.db.event_tables import events, waits
 from rival_client.db.prepared_statement import Statement
 from rival_client.db.types import after, now
-from rival_client.errors import TopicFull
+from rival_client.errors import EventConflict, TopicFull
 from rival_client.model.timers import first_rings
 from rival_client.sql.events import Event
 
-#: What became of an event that was to be sent. "full": it was refused, see `refuse_full`.
-Outcome = Literal["sent", "duplicate", "full"]
+#: The outcome of sending an event. "other": its id is that of an event with another
+#: topic, key or run; "full": the topic has no room. Both are refused.
+Outcome = Literal["sent", "duplicate", "other", "full"]
 
 # A topic has room while it keeps fewer events than its bound, and always for an event that a step waits for: it will
 # not be kept. The look at what is kept reads as many entries of an index as there are, at most the bound.
@@ -44,9 +45,11 @@ WITH room AS (
     RETURNING id
 )
 SELECT CASE WHEN EXISTS (SELECT 1 FROM new) THEN 'sent'
-            WHEN there OR EXISTS (SELECT 1 FROM rival_events WHERE id = %(id)s) THEN 'duplicate'
+            WHEN old.id IS NOT NULL AND (old.topic, old.key, old.run_id) IS DISTINCT FROM
+                (%(topic)s, %(key)s::text, %(run_id)s::text) THEN 'other'
+            WHEN there OR old.id IS NOT NULL THEN 'duplicate'
             ELSE 'full' END
-FROM room
+FROM room LEFT JOIN rival_events AS old ON old.id = %(id)s
 """
 INSERT_EVENT = Statement.of("rival_insert_event", _INSERT)
 #: The same in psycopg's own form, so that it can join a psycopg transaction.
@@ -54,7 +57,9 @@ INSERT_PSYCOPG = _INSERT
 
 
 def sent_unless_full(event: Event, outcome: str) -> bool:
-    """False: there is one with this id already. TopicFull when it was refused."""
+    """False: there is one with this id already. EventConflict or TopicFull when it was refused."""
+    if outcome == "other":
+        raise EventConflict(event.id, event.topic)
     if outcome == "full":
         raise TopicFull(event.topic, event.bound)
     return outcome == "sent"
@@ -70,8 +75,11 @@ def insert_event(connection: Connection, event: Event, grace: float) -> bool:
 
 
 def _insert_on_sqlite(connection: Connection, event: Event, grace: float) -> Outcome:
-    if connection.execute(select(events.c.id).where(events.c.id == event.id)).first() is not None:
-        return "duplicate"
+    old = connection.execute(
+        select(events.c.topic, events.c.key, events.c.run_id).where(events.c.id == event.id)
+    ).first()
+    if old is not None:
+        return "duplicate" if tuple(old) == (event.topic, event.key, event.run_id) else "other"
     if event.bound and not _has_room(connection, event):
         return "full"
     connection.execute(
@@ -96,7 +104,7 @@ def _has_room(connection: Connection, event: Event) -> bool:
     kept = (events.c.topic == event.topic, events.c.status == "kept", events.c.expires_at > now())
     if connection.execute(select(events.c.id).where(*kept).offset(event.bound - 1).limit(1)).first() is None:
         return True
-    # What a wait asks of the payload is not looked at here: at worst an event more than the bound is kept.
+    # The filter of a wait is not checked here: at worst the topic keeps one event more than its bound.
     its_key = or_(waits.c.key.is_(None), waits.c.key == event.key)
     whose = true() if event.run_id is None else waits.c.run_id == event.run_id
     waiting = select(waits.c.run_id).where(waits.c.topic == event.topic, its_key, whose).limit(1)

@@ -1,6 +1,6 @@
-"""Takes the answer of an external system to a step, and its heartbeats. An answer is stored in the row of the step,
+"""Stores the answer of an external system to a step, and its heartbeats. The answer goes into the row of the step,
 guarded by the token; the worker that takes the message ends the step. Statements on an open connection; the caller
-commits and publishes then.
+commits, then publishes.
 """
 
 from __future__ import annotations

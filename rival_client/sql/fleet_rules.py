@@ -1,7 +1,8 @@
 """The statements about rules of the fleet. They take an open connection.
 
 The row of the rulebook is locked first, so that two changes at once give two versions. Its number also grows when a
-rule expires: a process compares one number.
+rule expires: a process compares one number. A rule that is removed expires at that time. Some expired rules stay
+stored: the attempts that had them are explained with their reasons.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from rival_client.db.types import after, now
 from rival_client.model.policies.matchers import load_matcher
 from rival_client.model.policies.policy_rules import Rule
 from rival_client.model.policies.rulebook import FleetRule, Rulebook
+from rival_client.sql.limit_rows import dialect_of
 
 #: More rules than this are a mistake: every process keeps all of them.
 MAX_RULES = 1000
+#: Expired rules that stay stored.
+MAX_EXPIRED = 1000
 #: Expired rules are counted in the lower digits of a version.
 _CHANGES = 1_000_000
 
@@ -38,9 +42,17 @@ def read_rulebook(connection: Connection) -> Rulebook:
 
 
 def list_rules(connection: Connection) -> list[FleetRule]:
-    """Those that have not expired, the newest first."""
-    live = or_(rules.c.expires_at.is_(None), rules.c.expires_at > now())
-    return [_of(row) for row in connection.execute(select(rules).where(live).order_by(rules.c.id.desc()))]
+    """The rules that have not expired, newest first."""
+    return [_of(row) for row in connection.execute(select(rules).where(_live()).order_by(rules.c.id.desc()))]
+
+
+def stored_rules(connection: Connection) -> dict[int, FleetRule]:
+    """All stored rules by their numbers, also those that have expired."""
+    return {row.id: _of(row) for row in connection.execute(select(rules))}
+
+
+def _live() -> ColumnElement[bool]:
+    return or_(rules.c.expires_at.is_(None), rules.c.expires_at > now())
 
 
 def _of(row: Any) -> FleetRule:
@@ -51,10 +63,12 @@ def _of(row: Any) -> FleetRule:
 def set_rule(
     connection: Connection, rule: Rule, reason: str | None, author: str | None, expires: dt.datetime | float | None
 ) -> FleetRule | None:
-    """None: there are too many. Rules that have expired are deleted."""
+    """Returns None, and adds no rule, if there are too many already."""
     _change(connection)
-    connection.execute(delete(rules).where(rules.c.expires_at <= now()))
-    if (connection.scalar(select(func.count()).select_from(rules)) or 0) >= MAX_RULES:
+    expired = select(rules.c.id).where(rules.c.expires_at <= now()).order_by(rules.c.id.desc())
+    first_gone = expired.offset(MAX_EXPIRED).limit(1).scalar_subquery()
+    connection.execute(delete(rules).where(rules.c.expires_at <= now(), rules.c.id <= first_gone))
+    if (connection.scalar(select(func.count()).select_from(rules).where(_live())) or 0) >= MAX_RULES:
         return None
     values = {"match": rule.match.dump(), "options": dict(rule.options), "reason": reason, "author": author}
     expires_at = after(expires) if isinstance(expires, float) else expires
@@ -66,10 +80,11 @@ def set_rule(
 
 def remove_rule(connection: Connection, rule_id: int) -> bool:
     _change(connection)
-    return connection.execute(delete(rules).where(rules.c.id == rule_id)).rowcount == 1
+    removed = update(rules).where(rules.c.id == rule_id, _live()).values(expires_at=now())
+    return connection.execute(removed).rowcount == 1
 
 
 def _change(connection: Connection) -> None:
-    changed = connection.execute(update(rulebook).where(rulebook.c.id == 1).values(version=rulebook.c.version + 1))
-    if changed.rowcount != 1:
-        connection.execute(insert(rulebook).values(id=1, version=1))
+    first = dialect_of(connection).insert(rulebook).values(id=1, version=1)
+    another = {"version": rulebook.c.version + 1}
+    connection.execute(first.on_conflict_do_update(index_elements=["id"], set_=another))

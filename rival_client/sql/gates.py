@@ -25,37 +25,14 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, select, tuple_, update
 
-from rival_client.broker.message import StepMessage
 from rival_client.db.limit_tables import gates, tickets
 from rival_client.db.types import after, clock, now
-from rival_client.model.starts.priorities import HIGH
-from rival_client.model.starts.queues import USUAL_ROUTE, Route
 from rival_client.model.timers import NEVER_PUBLISHED
+from rival_client.sql.grants import SAID, Grant, as_grant
 from rival_client.sql.recovery import chosen
 
 #: Seconds after its time at which the ticket of a rate is published again: others of the rate wait behind it.
 RATE_GRACE = 0.5
-
-
-@dataclass(frozen=True)
-class Grant:
-    """A ticket that may start, `countdown` seconds from now. `path` "": a run that begins."""
-
-    run_id: str
-    path: str
-    token: int
-    workflow: str
-    version: str
-    attempt: int = 1
-    lost: int = 0
-    countdown: float = 0.0
-    route: Route = USUAL_ROUTE
-
-    @property
-    def message(self) -> StepMessage:
-        step = (self.run_id, self.path or None, self.token, self.workflow, self.version)
-        # In front of what has not waited yet: a slot is reserved for it.
-        return StepMessage(*step, self.attempt, self.lost, self.countdown, Route(self.route.queue, HIGH))
 
 
 @dataclass
@@ -81,12 +58,6 @@ class Gate:
 _COLUMNS = tuple(gates.c[name] for name in Gate.__dataclass_fields__)
 
 
-#: What the message of a granted ticket says.
-_SAID = tuple(
-    tickets.c[name] for name in ("run_id", "path", "token", "workflow", "version", "attempt", "lost", "queue", "level")
-)
-
-
 def lock_gates(connection: Connection, which: ColumnElement[bool]) -> list[Gate]:
     """By ascending id, all at once: a transaction locks gates with one call."""
     found = connection.execute(select(*_COLUMNS).where(which).order_by(gates.c.id).with_for_update())
@@ -100,7 +71,7 @@ def leave(connection: Connection, slots: Iterable[int], grace: float) -> list[Gr
     if not given:
         return []
     locked = lock_gates(connection, gates.c.id.in_(sorted(given)))
-    granted = [grant for gate in locked for grant in leave_locked(connection, gate, given[gate.id], grace)]
+    granted = [grant for gate in locked for grant in leave_unstarted(connection, gate, given[gate.id], grace)]
     return granted + [one for gate in given if gate < 0 for one in grant_keyed(connection, gate, given[gate], grace)]
 
 
@@ -118,14 +89,9 @@ def grant_keyed(connection: Connection, gate_id: int, most: int, grace: float) -
         update(tickets)
         .where(tuple_(tickets.c.run_id, tickets.c.path).in_(chosen(first)))
         .values(granted_at=now(), ring_at=after(grace), rings=NEVER_PUBLISHED if grace == 0 else 0)
-        .returning(*_SAID)
+        .returning(*SAID)
     )
-    return [_as_grant(row) for row in rows]
-
-
-def _as_grant(row: Any, wait: float = 0.0) -> Grant:
-    said: tuple[Any, ...] = (*tuple(row)[:7], wait, Route(row.queue, row.level))
-    return Grant(*said)
+    return [as_grant(row) for row in rows]
 
 
 def leave_locked(connection: Connection, gate: Gate, slots: int, grace: float) -> list[Grant]:
@@ -133,13 +99,48 @@ def leave_locked(connection: Connection, gate: Gate, slots: int, grace: float) -
     used = gate.used
     gate.used -= slots
     granted = _grant_all(connection, gate, grace)
-    _count(connection, gate, used)
+    count_slots(connection, gate, used)
     return granted
+
+
+def leave_unstarted(connection: Connection, gate: Gate, slots: int, grace: float) -> list[Grant]:
+    """The same where nothing has started: what a rate has called after it may start sooner."""
+    is_paced = gate.is_rate and gate.max > 0
+    sooner = call_again(connection, gate, grace, most=gate.used - slots) if is_paced else []
+    return sooner + leave_locked(connection, gate, slots, grace)
+
+
+def call_again(connection: Connection, gate: Gate, grace: float, most: int) -> list[Grant]:
+    """Give the granted tickets of a rate that have not started the times that are free now: its pace has changed, or
+    one of them has left. `ring_at` is set of granted tickets only, and few of these exist."""
+    called = (
+        select(tickets.c.run_id, tickets.c.path)
+        .where(tickets.c.slot == gate.id, tickets.c.ring_at.is_not(None), tickets.c.due_at > clock())
+        .order_by(tickets.c.due_at, tickets.c.rank, tickets.c.run_id, tickets.c.path)
+        .limit(max(0, most))
+        .with_for_update(skip_locked=True)
+    )
+    rows = connection.execute(called).all()
+    in_front = max(0, most) - len(rows)
+    return [_grant(connection, gate, row, grace, in_front + place) for place, row in enumerate(rows)]
 
 
 def look_again(connection: Connection, gate: Gate, grace: float) -> list[Grant]:
     """Grant what the room of a locked gate allows. Safe at any time."""
     return leave_locked(connection, gate, 0, grace)
+
+
+def grant_run(connection: Connection, gate: Gate, run_id: str, grace: float) -> list[Grant]:
+    """Give a free slot of a locked gate to the ticket of this run, whatever waits in front of it."""
+    if gate.used >= gate.max:
+        return []
+    its_own = (tickets.c.run_id == run_id, tickets.c.path == "", tickets.c.gate == gate.id)
+    waits = select(tickets.c.run_id, tickets.c.path).where(*its_own, tickets.c.granted_at.is_(None))
+    row = connection.execute(waits.with_for_update(skip_locked=True)).first()
+    if row is None:
+        return []
+    gate.used += 1
+    return [_grant(connection, gate, row, grace, 0)]
 
 
 def _grant_all(connection: Connection, gate: Gate, grace: float) -> list[Grant]:
@@ -150,7 +151,7 @@ def _grant_all(connection: Connection, gate: Gate, grace: float) -> list[Grant]:
     return granted
 
 
-def _count(connection: Connection, gate: Gate, before: int) -> None:
+def count_slots(connection: Connection, gate: Gate, before: int) -> None:
     """The row is not written if the slots have only changed hands."""
     if gate.used != before:
         connection.execute(update(gates).where(gates.c.id == gate.id).values(used=gate.used, touched_at=now()))
@@ -168,7 +169,7 @@ def _grant_next(connection: Connection, gate: Gate, grace: float) -> Grant | Non
         )
         row = connection.execute(first).first()
         if row is not None:
-            return _grant(connection, gate, row, grace)
+            return _grant(connection, gate, row, grace, gate.used)
     return None
 
 
@@ -183,9 +184,9 @@ def _own_and_siblings(connection: Connection, gate: Gate) -> Iterable[int]:
         yield from (one.id for one in sorted(found, key=lambda one: (one.shard <= gate.shard, one.shard)))
 
 
-def _grant(connection: Connection, gate: Gate, ticket: Any, grace: float) -> Grant:
-    # Of a rate: after those that are granted and have not started.
-    wait = 0.0 if gate.gap is None else time_left(connection, gate, after=gate.used)
+def _grant(connection: Connection, gate: Gate, ticket: Any, grace: float, place: int) -> Grant:
+    """`place`, of a rate: how many that are granted and have not started are before it."""
+    wait = 0.0 if gate.gap is None else time_left(connection, gate, after=place)
     look = wait + (grace if gate.gap is None or grace == 0 else RATE_GRACE)
     row = connection.execute(
         update(tickets)
@@ -197,9 +198,9 @@ def _grant(connection: Connection, gate: Gate, ticket: Any, grace: float) -> Gra
             ring_at=after(look),
             rings=NEVER_PUBLISHED if grace == 0 else 0,
         )
-        .returning(*_SAID)
+        .returning(*SAID)
     ).one()
-    return _as_grant(row, wait)
+    return as_grant(row, wait)
 
 
 def time_left(connection: Connection, gate: Gate, after: int = 0) -> float:

@@ -1,4 +1,4 @@
-"""Starts that become part of one run: debounced starts and batches."""
+"""The statements for starts that become part of one run: debounced starts and batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rival_client.model import statuses
 from rival_client.model.payload import Json, serialise
 from rival_client.model.starts.gathering import Gathering
 from rival_client.model.starts.starts import Start
-from rival_client.model.timers import LEAD
+from rival_client.model.timers import LEAD, NEVER_PUBLISHED
 from rival_client.sql.shared_starts import Statements, json_value
 
 #: A full run is closed, and another one begins: that can lose against other starts, but not for long.
@@ -40,19 +40,20 @@ def gather_run(start: Start, grace: float, limit: int, *, on_postgres: bool) -> 
     gathering = start.options.gathering
     assert gathering is not None
     [(run_id, its_input)] = start.inputs.items()
+    upsert = _upsert(start, gathering, run_id, its_input, grace, limit, on_postgres)
     for _ in range(_TRIES):
-        rows = yield _upsert(start, gathering, run_id, its_input, grace, limit, on_postgres)
+        rows = yield _with_entry(upsert, run_id) if on_postgres else upsert
         if rows:
-            return (yield from _recorded(start, gathering, str(rows[0][0]), int(rows[0][1])))
+            return (yield from _recorded(start, gathering, str(rows[0][0]), int(rows[0][1]), on_postgres))
         yield _close(start, gathering, grace)
     raise InvalidPayload(f"run {run_id!r}: its input does not fit into a run of {gathering.key!r}; try again")
 
 
 def _upsert(
     start: Start, gathering: Gathering, run_id: str, its_input: Json, grace: float, limit: int, on_postgres: bool
-) -> Executable:
+) -> Any:
     dialect: Any = postgresql if on_postgres else sqlite
-    options = start.options
+    options, given = start.options, start.all(grace)
     due = now() if gathering.most == 1 else after(gathering.wait)
     statement = dialect.insert(runs).values(
         id=run_id,
@@ -64,12 +65,14 @@ def _upsert(
         due_at=due,
         gather_key=None if gathering.most == 1 else gathering.key,
         gathered=1,
-        labels=None if options.labels is None else json_value(serialise(options.labels)),
+        queue=given["queue"],
+        priority=given["priority"],
+        **{name: None if given[name] is None else json_value(given[name]) for name in ("labels", "policies")},
         **_look(due, options.is_published(grace), grace),
     )
     fits = func.length(cast(runs.c.input, Text)) + len(its_input) <= limit
     changes = _changes(statement.excluded, gathering, options.is_published(grace), grace, on_postgres)
-    return statement.on_conflict_do_update(  # type: ignore[no-any-return]
+    return statement.on_conflict_do_update(
         index_elements=["workflow", "gather_key"],
         index_where=GATHERS,
         set_=changes,
@@ -89,7 +92,14 @@ def _changes(new: Any, gathering: Gathering, published: bool, grace: float, on_p
     values = {"input": _appended(new.input) if gathering.collects else new.input, "due_at": due, "gathered": count}
     if is_full is not None:
         values["gather_key"] = case((is_full, None), else_=runs.c.gather_key)
-    return {**values, **_look(due, published, grace)}
+    return {**values, **_later_look(due, published, grace)}
+
+
+def _later_look(due: Any, published: bool, grace: float) -> dict[str, Any]:
+    """No message is published now. If its first start published none, in a transaction of its own, the keeper does."""
+    keepers, look = _look(due, False, grace), _look(due, published, grace)
+    has_none = runs.c.rings == NEVER_PUBLISHED
+    return {name: case((has_none, keepers[name]), else_=look[name]) for name in look}
 
 
 def _look(due: Any, published: bool, grace: float) -> dict[str, Any]:
@@ -110,12 +120,22 @@ def _close(start: Start, gathering: Gathering, grace: float) -> Executable:
     return update(runs).where(*is_it).values(gather_key=None, due_at=now(), ring_at=now(), rings=-1)
 
 
-def _recorded(start: Start, gathering: Gathering, found: str, number: int) -> Statements[Gathered]:
+def _with_entry(upsert: Any, run_id: str) -> Executable:
+    """With its history entry in the same statement: other starts with the key wait for the row until the commit, and so
+    for each round trip before it."""
+    found = upsert.cte("found")
+    detail = cast(func.concat('{"n":', found.c.gathered, "}"), Payload)
+    entry = select(found.c.id, literal(entries.GATHERED, Text), detail, now()).where(found.c.id != run_id)
+    its_entry = insert(history).from_select(["run_id", "what", "detail", "at"], entry)
+    return select(found.c.id, found.c.gathered).add_cte(its_entry.cte("entry"))
+
+
+def _recorded(start: Start, gathering: Gathering, found: str, number: int, has_entry: bool) -> Statements[Gathered]:
     is_new = found == start.run_id
     for name, value in (start.options.labels or {}).items() if is_new else ():
         its_row = select(runs.c.id, literal(name, Text), literal(value, Text), runs.c.created_at)
         yield insert(labels).from_select(["run_id", "name", "value", "created_at"], its_row.where(runs.c.id == found))
-    if not is_new:
+    if not is_new and not has_entry:
         detail = json_value(serialise({"n": number}))
         yield insert(history).values(run_id=found, what=entries.GATHERED, detail=detail, at=now())
     return Gathered(found, is_new, gathering.most is not None and number >= gathering.most)

@@ -56,7 +56,7 @@ def record_requests(connection: Connection, run_ids: Iterable[str], by: str) -> 
 
 
 def as_json(detail: Mapping[str, Any]) -> Json:
-    """What is None is left out; payloads in it are JSON text already. The names are those of keyword arguments."""
+    """Leaves out None; payloads in it are JSON text already. The names are those of keyword arguments."""
     pairs = (f'"{name}":{serialise(value)}' for name, value in detail.items() if value is not None)
     return Json("{" + ",".join(pairs) + "}")
 

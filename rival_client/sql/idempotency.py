@@ -22,7 +22,8 @@ from rival_client.model import history_entries as entries
 from rival_client.model.limits.idempotency_records import KeyName
 from rival_client.model.payload import Json
 from rival_client.model.statuses import STEP_OPEN
-from rival_client.sql.gates import Grant, grant_keyed
+from rival_client.sql.gates import grant_keyed
+from rival_client.sql.grants import Grant
 from rival_client.sql.history import record
 from rival_client.sql.reads.idempotency_reads import WAITS, is_named
 from rival_client.sql.recovery import chosen
@@ -82,7 +83,8 @@ def lock_key(connection: Connection, which: ColumnElement[bool]) -> Row[Any] | N
 
 def is_owned(connection: Connection, key: Row[Any]) -> bool:
     """A step works on the key, whose row is locked. A statement of its own: it sees what was committed while the lock
-    was waited for. An owner that has ended in any way, or was deleted, is none."""
+    was waited for. An owner that has ended in any way, or was
+    deleted, does not work on it."""
     if key.run_id is None or key.completed_at is not None:
         return False
     status = select(steps.c.status).where(steps.c.run_id == key.run_id, steps.c.path == key.holder)

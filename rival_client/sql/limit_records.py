@@ -1,14 +1,13 @@
-"""Reads what uses a limit and what waits for it, and changes its maximum for an operator. Statements on an open
-connection.
-"""
+"""Reads the use and the queue of a limit, and changes its maximum for an operator. Statements on an open connection."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, func, select, true, update
+from sqlalchemy import Connection, and_, func, or_, select, true, update
 
 from rival_client.db.limit_tables import gates, limits, tickets
+from rival_client.db.types import now
 from rival_client.errors import UnknownLimit
 from rival_client.model.limits.limit_records import LimitDetail, LimitKey, LimitRecord, LimitWaiter
 from rival_client.sql.limit_rows import change_limit
@@ -31,8 +30,12 @@ def list_limits(connection: Connection, name: str | None = None) -> list[LimitRe
 
 def _record(row: Any, used: tuple[int, int], waiting: int) -> LimitRecord:
     own = (row.name, row.max, row.per, row.burst, row.defined_max, row.set_by)
-    # The slots of a rate are tickets that may start soon.
-    return LimitRecord(*own, used[0], int(used[1] or 0) if row.per is None else 0, waiting)
+    return LimitRecord(*own, used[0], *_use(row.per, int(used[1] or 0), waiting))
+
+
+def _use(per: float | None, used: int, waiting: int) -> tuple[int, int]:
+    """The slots of a rate are tickets that wait for their time."""
+    return (used, waiting) if per is None else (0, waiting + used)
 
 
 def read_limit(connection: Connection, name: str, key: str | None, first: int) -> LimitDetail:
@@ -48,15 +51,23 @@ def read_limit(connection: Connection, name: str, key: str | None, first: int) -
         .order_by(func.sum(gates.c.used).desc(), gates.c.key)
         .limit(first)
     )
+    may_start = and_(tickets.c.granted_at.is_not(None), or_(tickets.c.due_at.is_(None), tickets.c.due_at <= now()))
     queue = connection.execute(
-        select(gates.c.key, tickets.c.run_id, tickets.c.path, tickets.c.created_at, tickets.c.granted_at.is_not(None))
+        select(gates.c.key, tickets.c.run_id, tickets.c.path, tickets.c.created_at, may_start)
         .join(gates, gates.c.id == tickets.c.gate)
         .where(*of_key)
-        .order_by(tickets.c.granted_at.is_(None), tickets.c.rank)
+        .order_by(tickets.c.granted_at.is_(None), tickets.c.due_at, tickets.c.rank)
         .limit(first)
     )
-    by_key = tuple(LimitKey(row[0], int(row[1]), int(row[2]), int(row[3] or 0)) for row in keys)
-    return LimitDetail(found[0], by_key, tuple(LimitWaiter(*row) for row in queue))
+    by_key = tuple(_key(found[0], *row) for row in keys)
+    return LimitDetail(
+        found[0], by_key, tuple(LimitWaiter(row[0], row[1], row[2], row[3], bool(row[4])) for row in queue)
+    )
+
+
+def _key(of: LimitRecord, key: str, max: int, used: int, waiting: int | None) -> LimitKey:
+    most = int(max) if of.per is None else of.max
+    return LimitKey(key, most, *_use(of.per, int(used), int(waiting or 0)))
 
 
 def set_limit(connection: Connection, name: str, max: int, by: str) -> LimitRecord:
@@ -80,3 +91,7 @@ def _locked(connection: Connection, name: str) -> Any:
     if row is None:
         raise UnknownLimit(name, [one.name for one in list_limits(connection)])
     return row
+
+
+def limit_names(connection: Connection) -> list[str]:
+    return list(connection.scalars(select(limits.c.name)))

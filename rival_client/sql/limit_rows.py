@@ -12,7 +12,7 @@ from rival_client.db.limit_tables import gates, limits
 from rival_client.db.types import now
 from rival_client.model.limits.limit_shards import called_ahead, pace, share
 from rival_client.model.limits.limits import Limit
-from rival_client.sql.gates import lock_gates, look_again
+from rival_client.sql.gates import call_again, lock_gates, look_again
 
 
 def make_gates(connection: Connection, limit: Limit, key: str) -> None:
@@ -27,7 +27,8 @@ def gate_numbers(limit: Any) -> Callable[[int], dict[str, Any]]:
     if limit.per is None:
         return lambda shard: {"max": share(limit.max, limit.shards, shard), "gap": None, "slack": None}
     its_pace = pace(limit.max, limit.per, limit.burst)
-    return lambda shard: {"max": called_ahead(its_pace.gap), "gap": its_pace.gap, "slack": its_pace.slack}
+    called = called_ahead(its_pace.gap) if limit.max else 0
+    return lambda shard: {"max": called, "gap": its_pace.gap, "slack": its_pace.slack}
 
 
 def ensure_limit(connection: Connection, limit: Limit) -> None:
@@ -68,6 +69,8 @@ def change_limit(connection: Connection, row: Any, **values: Any) -> None:
         known = [gate.id for gate in locked]
         locked += lock_gates(connection, and_(gates.c.name == row.name, gates.c.id.not_in(known)))
     for gate in locked:
+        if gate.is_rate:
+            call_again(connection, gate, 0, most=gate.used)
         look_again(connection, gate, grace=0)
 
 

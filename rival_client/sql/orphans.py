@@ -20,17 +20,17 @@ from rival_client.model.statuses import RUN_TERMINAL
 
 
 def leave_all(connection: Connection, run_id: str, by: str) -> None:
-    """Whatever the run has started and has not ended, awaited or not."""
+    """Enters all open children of the run as orphans, awaited or not."""
     _enter(connection, _open_children(run_id), by)
 
 
 def leave_started_by(connection: Connection, run_id: str, paths: Sequence[str]) -> None:
-    """The children that the given steps of the run have started, awaited or not."""
+    """Enters the open children that the given steps of the run have started, awaited or not."""
     _enter(connection, _open_children(run_id).where(runs.c.parent_path.in_(paths)), f"its parent {run_id}")
 
 
 def leave_awaited(connection: Connection, run_id: str, which: Any) -> None:
-    """The children that the given steps of the run wait for. To be said while they still do."""
+    """Enters the children that the given steps of the run wait for. Call it while they still wait."""
     awaits = select(steps.c.path).where(
         steps.c.run_id == run_id, which, steps.c.kind == CHILD, steps.c.status == statuses.WAITING
     )
@@ -43,14 +43,14 @@ def delete_orphan(connection: Connection, run_id: str) -> None:
 
 
 def list_orphans(connection: Connection, limit: int, after: str = "") -> list[tuple[str, str]]:
-    """(run id, on whose behalf it is to be cancelled) of those whose id comes after the given one."""
+    """A page of orphans after the given run id: (run id, name of the operator for the history)."""
     orphaned = select(orphans.c.run_id, orphans.c.by).where(orphans.c.run_id > after)
     found = connection.execute(orphaned.order_by(orphans.c.run_id).limit(limit))
     return [(row.run_id, row.by) for row in found]
 
 
 def orphans_of(connection: Connection, run_id: str, limit: int) -> list[tuple[str, str]]:
-    """Those of one run."""
+    """The orphans of one run."""
     mine = select(orphans.c.run_id, orphans.c.by).join(runs, runs.c.id == orphans.c.run_id)
     found = connection.execute(mine.where(runs.c.parent_run_id == run_id).limit(limit))
     return [(row.run_id, row.by) for row in found]

@@ -1,5 +1,5 @@
 """Manual recovery: makes everything that waits for a worker due at once, and counts what there is to recover. The
-keepers of the workers do the rest, as always; so it is safe at any time.
+keepers of the workers do the rest as usual, so it is safe at any time.
 """
 
 from __future__ import annotations
@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, and_, func, or_, select, tuple_, update
+from sqlalchemy import Connection, Select, Table, and_, func, literal, or_, select, tuple_, update
 
 from rival_client.db.database import Database
 from rival_client.db.event_tables import events, waits
 from rival_client.db.fleet_tables import executors
+from rival_client.db.limit_tables import tickets
 from rival_client.db.run_tables import in_status, orphans, runs, steps
 from rival_client.db.types import after, now, one_of
 from rival_client.model import statuses
@@ -20,6 +21,8 @@ from rival_client.model.recovery import Recovery
 from rival_client.model.timers import BACKOFF_MAX, NEVER_PUBLISHED
 
 _BATCH = 500
+#: Tables whose rows are published as messages.
+_PUBLISHED = (runs, steps, events, tickets)
 
 
 def recover(database: Database, on_batch: Callable[[int], None] | None = None) -> Recovery:
@@ -36,7 +39,7 @@ def recover(database: Database, on_batch: Callable[[int], None] | None = None) -
 
 
 def _reset_all(connection: Connection) -> list[str]:
-    return [status for table in (runs, steps, events) for status in _reset(connection, table)]
+    return [status for table in _PUBLISHED for status in _reset(connection, table)]
 
 
 def make_due(connection: Connection, within: float, limit: int) -> list[str]:
@@ -45,24 +48,24 @@ def make_due(connection: Connection, within: float, limit: int) -> list[str]:
     """
     # As if no message had been published: any keeper that finds the rows publishes, whatever backlog there is.
     unpublished = {"ring_at": now(), "rings": NEVER_PUBLISHED}
-    of_runs, of_steps = (
-        select(*table.primary_key.columns)
+    return [status for table in _PUBLISHED for status in _make_due(connection, table, within, limit, unpublished)]
+
+
+def _make_due(connection: Connection, table: Table, within: float, limit: int, values: dict[str, Any]) -> Sequence[str]:
+    key = table.primary_key.columns
+    found = (
+        select(*key)
         .where(table.c.ring_at > now(), table.c.ring_at <= after(within), _waits(table))
         .order_by(table.c.ring_at)
         .limit(limit)
         .with_for_update(skip_locked=True)
-        for table in (runs, steps)
     )
-    found_runs = connection.scalars(
-        update(runs).where(runs.c.id.in_(chosen(of_runs))).values(unpublished).returning(runs.c.status)
-    ).all()
-    found_steps = connection.scalars(
-        update(steps)
-        .where(tuple_(steps.c.run_id, steps.c.path).in_(chosen(of_steps)))
-        .values(unpublished)
-        .returning(steps.c.status)
-    ).all()
-    return [*found_runs, *found_steps]
+    changed = update(table).where(tuple_(*key).in_(chosen(found))).values(values)
+    return connection.scalars(changed.returning(_status(table))).all()
+
+
+def _status(table: Table) -> Any:
+    return literal(statuses.WAITING) if table is tickets else table.c.status
 
 
 def chosen(rows: Select[Any]) -> Select[Any]:
@@ -76,6 +79,8 @@ def _waits(table: Table) -> Any:
     """For a worker, and for nothing else."""
     if table is events:
         return table.c.status == "sent"
+    if table is tickets:
+        return and_(tickets.c.granted_at.is_not(None), or_(tickets.c.due_at.is_(None), tickets.c.due_at <= now()))
     if table is runs:
         is_due = or_(runs.c.due_at.is_(None), runs.c.due_at <= now())
         return and_(runs.c.status == statuses.PENDING, runs.c.parked.is_(None), is_due)
@@ -92,12 +97,12 @@ def _waits(table: Table) -> Any:
 
 
 def _reset(connection: Connection, table: Table) -> Sequence[str]:
-    """Of what is due already; of events, all. The status of each."""
+    """Resets rows that are due already, and all events. Returns the status of each."""
     key = table.primary_key.columns
     when = table.c.ring_at.is_not(None) if table is events else table.c.ring_at <= now()
     due = select(*key).where(when, _waits(table)).with_for_update(skip_locked=True)
     unpublished = {"rings": NEVER_PUBLISHED} | ({"ring_at": now()} if table is events else {})
-    changed = update(table).where(tuple_(*key).in_(chosen(due))).values(unpublished).returning(table.c.status)
+    changed = update(table).where(tuple_(*key).in_(chosen(due))).values(unpublished).returning(_status(table))
     return connection.scalars(changed).all()
 
 
@@ -116,7 +121,7 @@ def _counted(connection: Connection, republished: Sequence[str]) -> Recovery:
         suspended=_count(connection, runs, in_status(statuses.SUSPENDED)),
         orphans=_count(connection, orphans),
         lost=_count(connection, steps, in_flight, ~living.exists()),
-        # Whatever waits has a time to be looked at again: that makes it the partial index's work.
+        # Every waiting row has a `ring_at`, so the partial index can serve the conditions.
         parked=sum(_count(connection, t, t.c.ring_at.is_not(None), t.c.parked.is_not(None)) for t in (runs, steps)),
         waiting_for_time=_count(connection, steps, steps.c.ring_at.is_not(None), timers),
         waiting_for_events=_count(connection, waits),

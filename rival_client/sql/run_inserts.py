@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Text, bindparam, func, insert, literal, selec
 from sqlalchemy.dialects import sqlite
 
 from rival_client.db.prepared_statement import Statement, Value
-from rival_client.db.run_tables import labels, runs
+from rival_client.db.run_tables import NOT_BEGUN, SINGLETON_KEY, labels, runs
 from rival_client.db.types import Timestamp, after, later, now
 from rival_client.errors import RunConflict
 from rival_client.model import statuses
@@ -39,10 +39,11 @@ WITH start AS (
            least(deadline_at, CASE CAST(:published AS integer) WHEN 1
                THEN coalesce(due_at, at) + make_interval(secs => CAST(:grace AS double precision))
                ELSE coalesce(due_at - interval '{LEAD} s', at) END),
-           CAST(:published AS integer) - 1, clock_timestamp(), due_at, deadline_at,
+           CAST(:published AS integer) - 1, at + r.place * interval '1 microsecond', due_at, deadline_at,
            CAST(:parent_run_id AS text), CAST(:parent_path AS text), CAST(:labels AS json),
            CAST(:singleton AS text), CAST(:queue AS text), CAST(:priority AS integer), CAST(:policies AS json)
-    FROM limited, unnest(CAST(:ids AS text[]), CAST(:inputs AS text[])) AS r(id, input)
+    FROM limited,
+         unnest(CAST(:ids AS text[]), CAST(:inputs AS text[]), CAST(:places AS integer[])) AS r(id, input, place)
     ON CONFLICT DO NOTHING
     RETURNING id, created_at
 ), labelled AS (
@@ -76,10 +77,11 @@ def prepared(start: Start, grace: float) -> tuple[Statement, dict[str, Value]]:
     if start.is_plain:
         return INSERT_RUN, start.one(grace)
     values = start.all(grace)
-    return INSERT_RUNS, {**values, "ids": _array(values["ids"]), "inputs": _array(values["inputs"])}
+    arrays = {name: _array(map(str, values[name])) for name in ("ids", "inputs", "places")}
+    return INSERT_RUNS, {**values, **arrays}
 
 
-def _array(texts: Sequence[str]) -> str:
+def _array(texts: Iterable[str]) -> str:
     """An array literal of Postgres. Texts are quoted as in JSON."""
     quoted = (one.replace("\\", "\\\\").replace('"', '\\"') for one in texts)
     return "{" + ",".join(f'"{one}"' for one in quoted) + "}"
@@ -91,8 +93,20 @@ def insert_runs(connection: Connection, start: Start, grace: float) -> set[str]:
     if connection.dialect.name == "postgresql":
         return set(connection.scalars(_INSERT_RUNS_POSTGRES, start.all(grace)))
     given = [{"id": run_id, "given_input": str(its_input)} for run_id, its_input in start.inputs.items()]
-    created = set(connection.scalars(_insert_on_sqlite(start, grace), given)) if given else set()
+    insert_each = _insert_on_sqlite(start, grace)
+    if start.options.singleton is None:
+        created = set(connection.scalars(insert_each, given)) if given else set()
+    else:  # Each has a later time than the one before.
+        created = {run_id for one in given for run_id in connection.scalars(insert_each, one)}
     _label_on_sqlite(connection, start, created)
+    return created
+
+
+def insert_or_queue(connection: Connection, start: Start, grace: float) -> set[str]:
+    """As `insert_runs`. Runs that find their singleton place taken wait for it, if the start says so."""
+    created = insert_runs(connection, start, grace)
+    if start.may_queue and start.missing(created):
+        created |= insert_runs(connection, start.queued(created), grace)
     return created
 
 
@@ -107,7 +121,7 @@ def _insert_on_sqlite(start: Start, grace: float) -> Any:
             version=values["version"],
             status=statuses.PENDING,
             input=bindparam("given_input", type_=Text),
-            created_at=now(),
+            created_at=_created_on_sqlite(start),
             **_times_on_sqlite(start, grace),
             parent_run_id=values["parent_run_id"],
             parent_path=values["parent_path"],
@@ -120,6 +134,16 @@ def _insert_on_sqlite(start: Start, grace: float) -> Any:
         .on_conflict_do_nothing()
         .returning(runs.c.id)
     )
+
+
+def _created_on_sqlite(start: Start) -> Any:
+    """Later than other runs that wait with the singleton key, also while the clock of a lab stands still."""
+    key = start.options.singleton
+    if key is None:
+        return now()
+    waiting: tuple[Any, ...] = (runs.c.workflow == start.workflow.name, key == SINGLETON_KEY, NOT_BEGUN)
+    last = select(func.max(runs.c.created_at)).where(*waiting).scalar_subquery()
+    return func.max(now(), func.coalesce(later(last, 1e-6), 0.0), type_=Timestamp())
 
 
 def _times_on_sqlite(start: Start, grace: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Writes schedules: rows that say what is to be started when. The workers' keepers fire them."""
+"""Writes schedules: rows that say which workflow to start and when. The workers' keepers fire them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from rival_client.db.fleet_tables import PAUSED_UNTIL, schedules
 from rival_client.db.run_tables import workflows
 from rival_client.db.types import now
-from rival_client.errors import RivalError
+from rival_client.errors import InvalidArgument
 from rival_client.model.starts.planned_schedules import Planned
 from rival_client.sql.reads.schedule_reads import RECORDS, schedule_of
 
@@ -19,7 +19,8 @@ from rival_client.sql.reads.schedule_reads import RECORDS, schedule_of
 def refuse_taken(connection: Connection, name: str) -> None:
     """Refuse the name of a workflow: it is reserved for the workflow's own schedule."""
     if connection.scalar(select(true()).where(workflows.c.name == name).limit(1)):
-        raise RivalError(f"The schedule cannot be named {name!r}: that is the name of a workflow. Choose another name.")
+        problem = f"{name!r} is the name of a workflow, whose own schedule it would be. Choose another name."
+        raise InvalidArgument("name", problem)
 
 
 def put_schedule(connection: Connection, name: str, workflow: str, planned: Planned, *, own: bool = False) -> None:
@@ -74,3 +75,7 @@ def resume_schedule(connection: Connection, name: str) -> bool:
 
 def remove_own_schedule(connection: Connection, workflow: str) -> None:
     connection.execute(delete(schedules).where(schedules.c.name == workflow, schedules.c.own))
+
+
+def schedule_names(connection: Connection) -> list[str]:
+    return list(connection.scalars(select(schedules.c.name)))

@@ -7,7 +7,11 @@ from typing import Any
 
 import click
 
+from rival_client import Rival
+from rival_client.errors import did_you_mean
 from rival_client.model.policies.breakers import BreakerRecord
+from rival_client.model.workflow_info import breakers_in
+from rival_workers.cli.completion import complete_breakers
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.display.formats import time_text
 from rival_workers.cli.display.output import console, json_option, print_json, table
@@ -16,7 +20,7 @@ from rival_workers.cli.options.operator_options import by_option, operator_name
 
 @click.group()
 def breaker() -> None:
-    """Circuit breakers of steps, shared by the whole fleet."""
+    """List, open, close and reset circuit breakers, which the whole fleet shares."""
 
 
 @breaker.command("ls")
@@ -41,22 +45,31 @@ def _row(one: BreakerRecord) -> tuple[Any, ...]:
 
 
 @breaker.command("open")
-@click.argument("name")
-@click.option(
-    "--seconds", type=float, default=None, help="After this time one attempt may probe. [default: until it is closed]"
-)
+@click.argument("name", shell_complete=complete_breakers)
+@click.option("--seconds", type=float, help="After this time one attempt may probe. [default: until it is closed]")
+@click.option("--force", is_flag=True, help="Also if no registered workflow has it.")
 @by_option
 @json_option
-def open_(name: str, seconds: float | None, by: str | None, as_json: bool) -> int:
+def open_(name: str, seconds: float | None, force: bool, by: str | None, as_json: bool) -> int:
     """Stop the calls of all steps with the circuit breaker NAME."""
     with open_rival() as rival:
+        if not (force or name in (known := _known(rival))):
+            what = f"No registered workflow has a circuit breaker {name!r}{did_you_mean(name, known)}."
+            raise click.UsageError(f"{what} Give --force for one that only runs or later workflows have.")
         rival.open_breaker(name, seconds=seconds, by=operator_name(by))
     _changed(name, "open", True, as_json)
     return 0
 
 
+def _known(rival: Rival) -> set[str]:
+    """The circuit breakers that exist, and those of the registered workflows and of the rules of the fleet."""
+    registered = [breakers_in(info.policies) for info in rival.workflows()]
+    of_rules = [breakers_in(dict(one.rule.options)) for one in rival.policies()]
+    return {one.name for one in rival.breakers()}.union(*registered, *of_rules)
+
+
 @breaker.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_breakers)
 @by_option
 @json_option
 def close(name: str, by: str | None, as_json: bool) -> int:
@@ -67,18 +80,18 @@ def close(name: str, by: str | None, as_json: bool) -> int:
 
 
 @breaker.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_breakers)
 @json_option
 def reset(name: str, as_json: bool) -> int:
     """Close the circuit breaker NAME and delete what it has counted."""
     with open_rival() as rival:
         changed = rival.reset_breaker(name)
-    return _changed(name, "reset", changed, as_json)
+    return _changed(name, "reset", changed, as_json, "a circuit breaker that has counted or was opened")
 
 
-def _changed(name: str, what: str, changed: bool, as_json: bool) -> int:
+def _changed(name: str, what: str, changed: bool, as_json: bool, is_not: str = "an open circuit breaker") -> int:
     if as_json:
         print_json({"name": name, what: changed})
     else:
-        click.echo(f"{name} is {what}" if changed else f"{name} is not an open circuit breaker")
+        click.echo(f"{name} is {what}" if changed else f"{name} is not {is_not}")
     return 0 if changed else 1

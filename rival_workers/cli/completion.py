@@ -47,8 +47,9 @@ SHELLS: dict[str, type[ShellComplete]] = {"bash": Bash, "zsh": ZshComplete, "fis
 #: Seconds after which the process ends without suggestions.
 TIME_LIMIT = 3.0
 LIMIT = 50
-#: A shell inserts a suggestion as it is, and run ids are untrusted: only characters that no shell interprets.
-_HARMLESS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:/@%+=-]*")
+#: A shell inserts a suggestion as it is, and run ids are untrusted: only characters that no shell interprets. Letters
+#: of any language are among them.
+_HARMLESS = re.compile(r"\w[\w.,:/@%+=~-]*")
 
 
 @click.command()
@@ -71,6 +72,35 @@ def complete_workflows(ctx: click.Context, param: click.Parameter, incomplete: s
     from rival_client.sql.workflows import workflow_names
 
     return _read(workflow_names, incomplete)
+
+
+def complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Paths of the steps of the run that is given before."""
+    from rival_client.sql.reads.run_search import step_paths
+
+    run_id = ctx.params.get("run_id") or ctx.params.get("run")
+    return _read(lambda connection: step_paths(connection, run_id, incomplete, LIMIT), incomplete) if run_id else []
+
+
+def complete_limits(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of limits."""
+    from rival_client.sql.limit_records import limit_names
+
+    return _read(limit_names, incomplete)
+
+
+def complete_breakers(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of circuit breakers that have been used."""
+    from rival_client.sql.breakers import breaker_names
+
+    return _read(breaker_names, incomplete)
+
+
+def complete_schedules(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of schedules."""
+    from rival_client.sql.schedules import schedule_names
+
+    return _read(schedule_names, incomplete)
 
 
 def _read(read: Callable[[Connection], Iterable[str]], incomplete: str) -> list[str]:

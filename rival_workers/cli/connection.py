@@ -1,5 +1,5 @@
-"""The servers that a command uses: those of the environment, those of a `rival dev` in this folder, or those of the
-Celery app for which it was called.
+"""The servers that a command uses: from the environment, from a `rival dev` in this folder, or from the Celery app for
+which the command was called.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def _proxy(
     *,
     trusted: tuple[str, ...],
 ) -> Proxy | None:
-    """Who the user is, is believed only with the addresses of the proxy and with its secret."""
+    """Headers that name the user need the addresses of the proxy and its secret."""
     if user_header is None:
         if groups_header or groups:
             raise click.UsageError("--groups-header and --group need --user-header")
@@ -135,7 +135,7 @@ def dashboard(context: click.Context, /, allow_host: tuple[str, ...], opens: boo
 
 @dashboard.group()
 def user() -> None:
-    """Users who log in with a password."""
+    """Add, list and remove users, who log in with a password."""
 
 
 @user.command()

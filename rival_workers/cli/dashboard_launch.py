@@ -24,6 +24,8 @@ def beside(settings: WorkerSettings, opens: bool, directory: Path = DIRECTORY / 
     """The dashboard in a thread of this process, at its usual port or, when that is taken, at any; its link."""
     from rival_workers.dashboard.launch import PORT, Launch
 
+    # A replica is one of a database that was there before.
+    settings = settings.with_(dashboard_database_url=None)
     with Rival(settings=settings) as rival, ExitStack() as stack:
         try:
             server = stack.enter_context(Launch(settings, port=PORT, directory=directory).opened(rival))

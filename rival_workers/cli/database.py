@@ -1,4 +1,4 @@
-"""`rival db`: the schema of the database."""
+"""`rival db`: upgrades the schema of the database, and prints its version."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rival_workers.store import migrations
 
 @click.group()
 def db() -> None:
-    """The database's schema."""
+    """Upgrade the schema of the database, or print its version."""
 
 
 @db.command()

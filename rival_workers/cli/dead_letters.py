@@ -48,7 +48,7 @@ def _filtered(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group()
 def dlq() -> None:
-    """Steps that failed with on_failure="dead_letter" and wait for an operator."""
+    """Handle dead letters: steps that failed with on_failure="dead_letter" and wait for an operator."""
 
 
 @dlq.command("ls")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
+import shlex
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,7 @@ from rival_client.db.database import Database
 from rival_workers.cli.connection import DIRECTORY
 from rival_workers.cli.dashboard_launch import beside, is_installed
 from rival_workers.cli.display.output import json_option, print_json_line
-from rival_workers.cli.load_check import workflow_names
+from rival_workers.cli.load_check import LoadedWorkflow, loaded_workflows
 from rival_workers.cli.options.fleet_options import FleetOptions, with_fleet_options, with_workflows, workflows_option
 from rival_workers.dev.announcement import Announcement, DevServers, running_dev
 from rival_workers.dev.file_lock import is_locked
@@ -39,7 +41,7 @@ class Started:
     """What to print once the servers answer."""
 
     settings: WorkerSettings
-    names: list[str]
+    workflows: Mapping[str, LoadedWorkflow]
     shared: bool
     processes: int
     #: The link to the dashboard; None without one.
@@ -62,7 +64,7 @@ def dev(paths: Sequence[str], with_dashboard: bool, opens: bool, as_json: bool, 
     fleet_options = FleetOptions(**options)
     given = _with_default_workflows(with_workflows(WorkerSettings.from_env(), paths))
     settings = fleet_options.prepared(given, as_json)
-    names = workflow_names(settings.workflow_paths, settings.environment()) if settings.workflow_paths else []
+    workflows = loaded_workflows(settings.workflow_paths, settings.environment()) if settings.workflow_paths else {}
     shared = running_dev(DIRECTORY) is not None
     with open_stack(DIRECTORY, database_url=settings.database_url, broker_url=settings.broker_url) as stack:
         settings = settings.with_(database_url=stack.database_url, broker_url=stack.broker_url)
@@ -70,9 +72,9 @@ def dev(paths: Sequence[str], with_dashboard: bool, opens: bool, as_json: bool, 
         with Announcement(stack.directory, DevServers(stack.database_url, stack.broker_url)):
             _migrate(stack.database_url)
             with _dashboard(settings, with_dashboard, opens) as link:
-                started = Started(settings, names, shared, fleet_options.processes if names else 0, link)
+                started = Started(settings, workflows, shared, fleet_options.processes if workflows else 0, link)
                 _print_started(started, as_json)
-                code = fleet_options.fleet(settings).run() if names else _until_signal()
+                code = fleet_options.fleet(settings).run() if workflows else _until_signal()
     _wait_until_servers_stopped(stack.directory)
     return code
 
@@ -124,7 +126,7 @@ def _as_json(started: Started) -> dict[str, Any]:
         "broker_url": started.settings.broker_url,
         "shared": started.shared,
         "processes": started.processes,
-        "workflows": started.names,
+        "workflows": list(started.workflows),
         "dashboard": started.dashboard,
     }
 
@@ -133,7 +135,6 @@ def _print_started(started: Started, as_json: bool) -> None:
     if as_json:
         print_json_line(_as_json(started))
         return
-    example = started.names[0] if started.names else "NAME"
     shared = "\nShared: another `rival dev` runs in this folder; this one uses its servers and adds workers.\n"
     click.echo(f"""{shared if started.shared else ""}
 Rival is up: {_workers(started)}
@@ -143,12 +144,18 @@ Rival is up: {_workers(started)}
 
 In this folder, commands also find it without these variables:
 
-  rival run {example} '{{}}' --wait
+  {_example(started)}
   rival ls; rival show RUN; rival doctor
   rival flower      (every attempt, at http://127.0.0.1:5555)
 
 Ctrl-C stops it; the data stays in {DIRECTORY}/.
 """)
+
+
+def _example(started: Started) -> str:
+    name, one = next(iter(started.workflows.items()), ("NAME", None))
+    given = json.dumps(one.example if one else {}, ensure_ascii=False)
+    return f"rival run {shlex.quote(name)} {shlex.quote(given)} --wait"
 
 
 def _dashboard_line(started: Started) -> str:
@@ -158,6 +165,6 @@ def _dashboard_line(started: Started) -> str:
 
 
 def _workers(started: Started) -> str:
-    if not started.names:
+    if not started.workflows:
         return "a database and a broker, no workers (start them with --workflows PATH)."
-    return f"{started.processes} worker processes with {', '.join(started.names)}."
+    return f"{started.processes} worker processes with {', '.join(started.workflows)}."

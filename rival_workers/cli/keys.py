@@ -19,7 +19,7 @@ from rival_workers.cli.options.operator_options import by_option, operator_name
 
 @click.group()
 def key() -> None:
-    """Idempotency keys of steps, and the results that they share."""
+    """List, show and drop idempotency keys of steps."""
 
 
 def _of(command: Callable[..., int]) -> Callable[..., int]:
@@ -55,7 +55,7 @@ def _row(one: IdempotencyRecord) -> tuple[Any, ...]:
 @_of
 @json_option
 def show(key: str, workflow: str | None, step: str | None, as_json: bool) -> int:
-    """Show KEY with its result."""
+    """Show the step that has KEY, and its result."""
     with open_rival() as rival:
         found = rival.idempotency_key(key, workflow=workflow, step=step)
     if found is None:

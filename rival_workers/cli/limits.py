@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from rival_client.model.limits.limit_records import LimitDetail, LimitRecord
+from rival_workers.cli.completion import complete_limits
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.display.formats import time_text
 from rival_workers.cli.display.output import console, json_option, print_json, table
@@ -16,13 +17,13 @@ from rival_workers.cli.options.operator_options import operator_name
 
 @click.group()
 def limit() -> None:
-    """Limits of steps and runs, shared by the whole fleet."""
+    """List and change limits of steps and runs, which the whole fleet shares."""
 
 
 @limit.command("ls")
 @json_option
 def list_(as_json: bool) -> int:
-    """List limits."""
+    """List limits with their maximum, the slots in use and how many wait."""
     with open_rival() as rival:
         found = rival.limits()
     if as_json:
@@ -44,7 +45,7 @@ def _allowed(one: LimitRecord) -> str:
 
 
 @limit.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_limits)
 @click.option("--key", help="Only this key.")
 @json_option
 def show(name: str, key: str | None, as_json: bool) -> int:
@@ -73,21 +74,21 @@ def _print(found: LimitDetail) -> None:
 
 
 @limit.command("set")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_limits)
 @click.argument("max", type=int)
 @json_option
 def set_(name: str, max: int, as_json: bool) -> int:
-    """Allow MAX of limit NAME, until `rival limit rm`."""
+    """Change the maximum of limit NAME to MAX in the whole fleet, until `rival limit rm`. 0: nothing starts."""
     with open_rival() as rival:
         changed = rival.set_limit(name, max, by=operator_name(None))
     return _print_changed(changed, as_json)
 
 
 @limit.command("rm")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_limits)
 @json_option
 def remove(name: str, as_json: bool) -> int:
-    """Let the maximum of the definition of limit NAME apply again."""
+    """Remove the maximum that `rival limit set` has set: that of the definition applies again."""
     with open_rival() as rival:
         changed = rival.reset_limit(name)
     return _print_changed(changed, as_json)

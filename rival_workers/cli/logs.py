@@ -1,4 +1,4 @@
-"""`rival logs`: what the steps of a run have logged."""
+"""`rival logs`: prints the log entries of a run's steps."""
 
 from __future__ import annotations
 

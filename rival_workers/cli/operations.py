@@ -1,4 +1,4 @@
-"""The operator's verbs on runs: on one by its id, or on all that match a filter."""
+"""`rival cancel`, `retry`, `rewind`, `pause` and `resume`: on one run, or on all that match a filter."""
 
 from __future__ import annotations
 

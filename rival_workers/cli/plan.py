@@ -16,7 +16,7 @@ from rival_workers.cli.completion import complete_workflows
 from rival_workers.cli.connection import open_rival, resolved
 from rival_workers.cli.display.formats import printable
 from rival_workers.cli.display.output import console, json_option, print_json
-from rival_workers.cli.load_check import workflow_plans
+from rival_workers.cli.load_check import loaded_workflows
 from rival_workers.cli.options.fleet_options import workflows_option
 from rival_workers.drawing import differences as differing
 from rival_workers.drawing.plan_charts import mermaid, tree
@@ -101,10 +101,11 @@ def _registered(info: WorkflowInfo) -> PlanSource:
 
 
 def _from_files(name: str, paths: Sequence[str]) -> PlanSource:
-    plans = workflow_plans(paths, resolved(WorkerSettings).environment())
-    if name not in plans:
-        raise UnknownWorkflow(name, list(plans))
-    return PlanSource(name, load_policies(name, *plans[name]), in_files=True)
+    loaded = loaded_workflows(paths, resolved(WorkerSettings).environment())
+    if name not in loaded:
+        raise UnknownWorkflow(name, list(loaded))
+    one = loaded[name]
+    return PlanSource(name, load_policies(name, one.plan, one.options), in_files=True)
 
 
 def _chosen(stored: Sequence[PlanSource], version: str) -> PlanSource:

@@ -1,4 +1,4 @@
-"""`rival policy`: rules for the whole fleet, and where the options of a step come from."""
+"""`rival policy`: sets, lists and removes rules of the fleet, and explains where the options of a step come from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import click
 from rival_client.model.policies.matchers import matcher_problems
 from rival_client.model.policies.policy_explanation import ExplainedField
 from rival_client.model.policies.rulebook import FleetRule
-from rival_workers.cli.completion import complete_runs, complete_workflows
+from rival_client.model.workflow_info import unmatched
+from rival_workers.cli.completion import complete_runs, complete_steps, complete_workflows
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.display.formats import one_line, time_text
 from rival_workers.cli.display.output import console, json_option, print_json, table
@@ -35,8 +36,18 @@ def until(context: click.Context, parameter: click.Parameter, value: str | None)
     try:
         of_day = dt.datetime.combine(dt.datetime.now().astimezone(), dt.time.fromisoformat(value)).astimezone()
     except ValueError:
-        return moment(context, parameter, value)
+        return _iso_time(context, parameter, value)
     return of_day if of_day > dt.datetime.now().astimezone() else of_day + dt.timedelta(days=1)
+
+
+def _iso_time(context: click.Context, parameter: click.Parameter, value: str) -> dt.datetime | None:
+    try:
+        return moment(context, parameter, value)
+    except click.BadParameter:
+        raise click.BadParameter(
+            f"{value!r}: give a duration such as 2h, a time of day such as 18:00, or an ISO time such as "
+            "2026-01-31T18:00+01:00."
+        ) from None
 
 
 def matchers(context: click.Context, parameter: click.Parameter, value: Sequence[str]) -> dict[str, Any]:
@@ -76,7 +87,7 @@ def _value(text: str) -> Any:
 
 @click.group()
 def policy() -> None:
-    """Rules for the whole fleet, and where the options of a step come from."""
+    """Set rules for the whole fleet, and show where the options of a step come from."""
 
 
 @policy.command("set")
@@ -113,12 +124,11 @@ def set_(
         )
     with open_rival() as rival:
         rule = rival.set_policy(match, options, workflow=workflow, reason=reason, until=until, by=operator_name(by))
-        named = {one.workflow for one in (rule.rule.match, *rule.rule.match.all) if one.workflow is not None}
-        unknown = sorted(named - {info.name for info in rival.workflows()})
-    for name in unknown:
-        click.echo(f"rival: no workflow {name!r} is registered: the rule has no effect until it is", err=True)
+        warnings = unmatched(rule.rule.match, rival.workflows())
+    for warning in warnings:
+        click.echo(f"rival: {warning}", err=True)
     if as_json:
-        print_json(_facts(rule))
+        print_json({**_facts(rule), "warnings": warnings})
     else:
         click.echo(f"rule {rule.id}: {rule.rule.match}: {_options(rule)}")
 
@@ -153,13 +163,15 @@ def remove(rule: int, as_json: bool) -> int:
 
 @policy.command("explain")
 @click.argument("run", shell_complete=complete_runs)
-@click.argument("step")
+@click.argument("step", shell_complete=complete_steps)
 @click.option("--attempt", type=click.IntRange(min=1), help="This attempt instead of the last one.")
 @click.option("--next", "preview", is_flag=True, help="The options that its next attempt would have.")
 @click.option("--all", "every", is_flag=True, help="Also options that have their defaults.")
 @json_option
 def explain(run: str, step: str, attempt: int | None, preview: bool, every: bool, as_json: bool) -> None:
     """Show where the options of STEP of RUN come from."""
+    if attempt is not None and preview:
+        raise click.UsageError("Give either --attempt or --next.")
     with open_rival() as rival:
         found = rival.explain_policy(run, step, attempt=attempt, preview=preview)
     if as_json:

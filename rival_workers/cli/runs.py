@@ -1,4 +1,4 @@
-"""Runs from a terminal: start, wait, list; and the registered workflows."""
+"""`rival run`, `wait`, `ls` and `workflows`: start, wait for and list runs; list the registered workflows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rival schedule`: add, list and remove schedules."""
+"""`rival schedule`: add, list, pause, resume, fire, backfill and remove schedules."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any, get_args
 
 import click
 
+from rival_client import Rival
+from rival_client.errors import RunNotFound
 from rival_client.model.starts.planned_schedules import CatchUp
 from rival_client.model.starts.run_options import RunOptions
 from rival_client.sql.reads.schedule_reads import ScheduleRecord
-from rival_workers.cli.completion import complete_workflows
+from rival_workers.cli.completion import complete_schedules, complete_workflows
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.display.formats import one_line, time_text
 from rival_workers.cli.display.output import ProgressLine, console, json_option, print_json, table
@@ -23,7 +25,7 @@ from rival_workers.cli.options.time_options import since as moment
 
 @click.group()
 def schedule() -> None:
-    """Start runs by the clock."""
+    """Add, list, pause, fire and remove schedules, which start runs by the clock."""
 
 
 @schedule.command()
@@ -80,7 +82,7 @@ def _when(text: str) -> str | float:
 @click.option("--workflow", shell_complete=complete_workflows, help="Only schedules of this workflow.")
 @json_option
 def list_(workflow: str | None, as_json: bool) -> int:
-    """List schedules."""
+    """List schedules with their next and last ticks."""
     with open_rival() as rival:
         found = rival.schedules(workflow)
     if as_json:
@@ -101,7 +103,7 @@ def _row(one: ScheduleRecord) -> tuple[Any, ...]:
 
 
 @schedule.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_schedules)
 @json_option
 def pause(name: str, as_json: bool) -> int:
     """Start no runs of schedule NAME until it is resumed."""
@@ -111,7 +113,7 @@ def pause(name: str, as_json: bool) -> int:
 
 
 @schedule.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_schedules)
 @json_option
 def resume(name: str, as_json: bool) -> int:
     """Continue a paused schedule with its next tick. `rival schedule backfill` starts what it has missed."""
@@ -130,7 +132,7 @@ def _print_changed(name: str, what: str, changed: bool, as_json: bool) -> int:
 
 
 @schedule.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_schedules)
 @json_option
 def fire(name: str, as_json: bool) -> int:
     """Start a run of schedule NAME now, also while it is paused."""
@@ -144,7 +146,7 @@ def fire(name: str, as_json: bool) -> int:
 
 
 @schedule.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_schedules)
 @click.option(
     "--since", metavar="TIME", callback=moment, required=True, help="From this time on: an ISO time, or 2h, 7d ago."
 )
@@ -159,19 +161,36 @@ def backfill(name: str, since: dt.datetime, until: dt.datetime | None, limit: in
     how: dict[str, Any] = {"limit": limit, "dry_run": dry_run, "by": operator_name(None)}
     with open_rival() as rival, ProgressLine(as_json) as line:
         line.show(f"backfill {name}: at most {limit:,} runs, in one transaction …")
-        found = rival.backfill_schedule(name, since, until, **how)
+        of_ticks = rival.backfill_schedule(name, since, until, **{**how, "dry_run": True})
+        found = of_ticks if dry_run else rival.backfill_schedule(name, since, until, **how)
+        refused = _without_run(rival, name, [one for one in of_ticks if one not in set(found)])
     if as_json:
-        print_json({"name": name, "dry_run": dry_run, "run_ids": found})
+        print_json({"name": name, "dry_run": dry_run, "run_ids": found, "refused": refused})
         return 0
     for run_id in found:
         click.echo(f"{'would start' if dry_run else 'started'} {run_id}")
-    if not found:
+    for run_id in refused:
+        click.echo(f"refused {run_id}: another run has the place of its singleton key")
+    if not (found or refused):
         click.echo("no tick without a run")
     return 0
 
 
+def _without_run(rival: Rival, name: str, run_ids: list[str]) -> list[str]:
+    """Those that a singleton key has kept from being started."""
+    its_options = next((one.options for one in rival.schedules() if one.name == name), None) or {}
+    return [one for one in run_ids if not _exists(rival, one)] if its_options.get("singleton") else []
+
+
+def _exists(rival: Rival, run_id: str) -> bool:
+    try:
+        return rival.state(run_id).run_id == run_id
+    except RunNotFound:
+        return False
+
+
 @schedule.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_schedules)
 @json_option
 def rm(name: str, as_json: bool) -> int:
     """Remove a schedule. Runs that it started continue.

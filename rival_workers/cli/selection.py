@@ -67,7 +67,7 @@ def _apply(rival: Rival, verb: Verb, runs: RunFilter | Sequence[str], options: V
     with ProgressLine(options.as_json) as line:
 
         def show(outcome: BulkOutcome) -> None:
-            line.show(f"{verb.replace('_', ' ')} {next(seen):,}{of}: {outcome.run.run_id}")
+            line.show(f"{verb.replace('_', ' ')} {next(seen):,}{of}: {outcome.run_id}")
 
         done = rival.bulk(verb, runs, on_outcome=show, **arguments)
     return print_outcomes(done, options)

@@ -122,7 +122,7 @@ def _executor(one: ExecutorRecord) -> tuple[Any, ...]:
 def _queue(one: QueueBacklog, found: Overview) -> tuple[Any, ...]:
     name = one.queue or DEFAULT_QUEUE
     serve = sum(worker.is_alive and name in (worker.queues or (DEFAULT_QUEUE,)) for worker in found.executors)
-    return name, _number(one.waiting), _since(one.oldest, found), f"{serve} executors"
+    return name, _number(one.waiting), _since(one.oldest, found), f"{serve} executor{'' if serve == 1 else 's'}"
 
 
 def _attempt(one: dict[str, Any], found: Overview) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from rival_client.errors import ConfigurationError, DatabaseError
 from rival_client.settings import masked
 from rival_workers.cli.connection import resolved
 from rival_workers.cli.display.output import json_option, print_json_line
-from rival_workers.cli.load_check import workflow_names
+from rival_workers.cli.load_check import loaded_workflows
 from rival_workers.cli.options.fleet_options import FleetOptions, with_fleet_options, with_workflows, workflows_option
 from rival_workers.settings import WorkerSettings
 from rival_workers.store import migrations
@@ -35,7 +35,7 @@ def worker(paths: Sequence[str], as_json: bool, **options: Any) -> int:
     if not settings.broker_url:
         raise ConfigurationError("No broker is given. Set RIVAL_BROKER_URL (redis://…).")
     check_schema(settings)
-    names = workflow_names(settings.workflow_paths, settings.environment())
+    names = list(loaded_workflows(settings.workflow_paths, settings.environment()))
     if as_json:
         queues = list(settings.served.in_broker)
         print_json_line(

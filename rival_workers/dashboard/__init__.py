@@ -7,6 +7,7 @@ import secrets
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rival_client.api.client import Rival
+from rival_client.errors import InvalidArgument
 from rival_workers.dashboard.asgi import application
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.board_options import Options
@@ -14,15 +15,31 @@ from rival_workers.dashboard.roles import Identity
 from rival_workers.dashboard.routes import TABLE
 from rival_workers.dashboard.sessions import Authorize, Sessions
 
+#: Bytes of a key that signs.
+_KEY = 32
+
 __all__ = ["Identity", "Options", "dashboard", "mounted"]
 
 
-def dashboard(rival: Rival, *, authorize: Authorize, options: Options | None = None) -> ASGIApp:
+def dashboard(
+    rival: Rival, *, authorize: Authorize, options: Options | None = None, key: bytes | None = None
+) -> ASGIApp:
     """The dashboard as an ASGI application, to be mounted in another one. `authorize` gets the ASGI scope of a request
-    and returns who asks, or None; the host names are the other application's matter.
+    and returns who asks, or None; the host names are the other application's matter. `key` signs links to runs: give
+    all processes the same; None: links are valid in this process only.
     """
-    sessions = Sessions(secrets.token_bytes(32), authorize=authorize)
-    return application(Board(rival, sessions, options or Options(hosts=None)), TABLE)
+    if key is not None and not (isinstance(key, bytes) and len(key) >= _KEY):
+        raise InvalidArgument("key", f"give at least {_KEY} random bytes, and the same to each process")
+    sessions = Sessions(key or secrets.token_bytes(_KEY), authorize=authorize)
+    board = Board(rival, sessions, options or Options(hosts=None))
+    app = application(board, TABLE)
+
+    async def watching(scope: Scope, receive: Receive, send: Send) -> None:
+        # With the first request, because a server may load the application before it forks.
+        board.bulks.watch()
+        await app(scope, receive, send)
+
+    return watching
 
 
 def mounted(app: ASGIApp, path: str, board: ASGIApp) -> ASGIApp:

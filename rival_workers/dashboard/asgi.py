@@ -16,6 +16,7 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rival_workers.dashboard.board import Board
+from rival_workers.dashboard.forwarded import HOST_PATTERN
 from rival_workers.dashboard.problem_json import Refused, refused
 from rival_workers.dashboard.requests import endpoint, problem_response
 from rival_workers.dashboard.route import Route
@@ -73,7 +74,7 @@ async def _any_error(_: Request, error: Exception) -> Response:
 
 class Shield:
     """Answers only to the hosts it knows (a page of another site can make its own name point here), and gives each
-    answer the headers that tie a browser down."""
+    answer the headers that restrict what a browser does."""
 
     def __init__(self, app: ASGIApp, board: Board) -> None:
         self._app, self._hosts, self._forwarded = app, board.options.hosts, board.options.forwarded
@@ -100,7 +101,9 @@ class Shield:
         if self._hosts is None:
             return True
         hosts = [text.decode("latin-1") for name, text in scope["headers"] if name == b"host"]
-        return len(hosts) == 1 and _name(hosts[0]).lower() in self._hosts
+        # The port behind the name goes into the commands of answers, so it must not contain anything else.
+        is_plain = len(hosts) == 1 and HOST_PATTERN.fullmatch(hosts[0]) is not None
+        return is_plain and _name(hosts[0]).lower() in self._hosts
 
 
 def _with_defaults(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

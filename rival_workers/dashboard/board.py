@@ -1,4 +1,4 @@
-"""What all handlers share: the client that reads, the client that acts, and how values are shown."""
+"""The state that all handlers share: the client that reads, the client that acts, and how values are shown."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ class Board:
         self.database = ReadOnlyDatabase(self.options.database_url or rival.database.url)
         self.reader = Rival(settings=rival.settings, database=self.database, doorbell=rival._doorbell)
         self.veil = Veil(self.options.redact)
-        self.counts, self.fleet, self.bulks = Cached(5.0), Cached(1.0), Bulks(rival.database)
+        self.counts, self.fleet = Cached(5.0), Cached(1.0)
+        self.bulks = Bulks(rival, may_act=not self.options.read_only)
         #: What the doctor says: it connects to the broker, so one answer for all viewers must do for a while.
         self.checks = Cached(10.0)
         #: Those of the dashboard's own process: they can differ from a worker's.
@@ -91,20 +92,30 @@ class Board:
         return self.veil if found is None else found[1]
 
     def current_veil(self, workflow: str) -> Veil:
-        """That of the version that new runs take."""
+        """The veil of the version that new runs take."""
         try:
             return self.veil_of(workflow, self.reader._validator(workflow).workflow.version)
         except UnknownWorkflow:
             return self.veil
 
     def all_veils(self) -> list[Veil]:
-        """Those of all workflows, as new runs take them."""
+        """The veils of all workflows, each at the version that new runs take."""
 
         def read() -> list[Veil]:
             with self.database.autocommit() as connection:
                 return [self.veil.also(_names(one.input_schema)) for one in list_workflows(connection)]
 
         return [self.veil, *self._veils.get(read)]
+
+    def wide_veil(self) -> Veil:
+        """Hides what any workflow marks as secret: for values that belong to no run, or to several."""
+
+        def read() -> Veil:
+            with self.database.autocommit() as connection:
+                names = [_names(one.input_schema) for one in list_workflows(connection)]
+            return self.veil.also(name for its in names for name in its)
+
+        return self._veils.get(read, "all")
 
     def policies_of(self, workflow: str, version: str) -> Policies | None:
         """The plan, and the options of its steps."""
@@ -131,7 +142,14 @@ class Board:
         policies = load_policies(info.name, info.plan, info.policies)
         return policies, self.veil.also(_names(info.input_schema)), info.description
 
+    def end_work(self) -> None:
+        """End open streams, and leave bulk actions to the next process."""
+        if "hub" in vars(self):
+            self.hub.end_streams()
+        self.bulks.close()
+
     def close(self) -> None:
+        self.bulks.close()
         if "hub" in vars(self):
             self.hub.close()
         self.database.dispose()

@@ -24,9 +24,9 @@ class Options:
     #: Links to other tools: name -> template with {run_id}, {workflow}, {trace_id}.
     links: Mapping[str, str] = field(default_factory=dict)
     flower: str | None = None
-    #: What the doctor checks; None: the client's.
+    #: The settings that the doctor checks; None: the client's.
     settings: WorkerSettings | None = None
-    #: The proxy before it, whose word on host, scheme and path is believed.
+    #: Reads host, scheme and path from the headers of a trusted proxy; None: no proxy is trusted.
     forwarded: Forwarded | None = None
     #: The database that is read; None: the same as the client's.
     database_url: str | None = None

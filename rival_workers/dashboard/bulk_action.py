@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from rival_client.api.bulk import BulkOutcome
 from rival_workers.dashboard.values import moment
+from rival_workers.engine.paths import is_compensation
 
 #: Outcomes that an answer has at most.
 SHOWN = 1000
@@ -16,8 +17,8 @@ SHOWN = 1000
 _OPENED = 20
 State = Literal["running", "done", "stopped", "failed", "interrupted"]
 _INTERRUPTED = (
-    "The process of the dashboard that did this has ended. Runs without an outcome are as they were, except perhaps "
-    "the one that it was at: look at a preview of the rest, and confirm it."
+    "The process of the dashboard that executes this has ended, or hangs. The next one that looks takes over, and "
+    "continues with the runs that have no outcome. To leave these as they are, stop the action."
 )
 
 
@@ -45,6 +46,8 @@ class BulkAction:
     is_stopping: bool = False
     #: Of a preview: an action has been begun with it.
     is_confirmed: bool = False
+    #: Of an action that this process executes.
+    token: int = 0
 
     def view(self, *, outcomes: bool) -> dict[str, Any]:
         total = self.total if self.total is not None else self.ended
@@ -57,7 +60,7 @@ class BulkAction:
             "total": total,
             "ended": self.ended,
             "refused": self.refused,
-            "rest": 0 if self.dry_run or self.state == "running" else total - self.ended,
+            "rest": 0 if self.dry_run or self.is_open else total - self.ended,
             "more": self.more,
             "by": self.by,
             "started_at": moment(self.started_at),
@@ -68,12 +71,14 @@ class BulkAction:
         }
         return {**found, "outcomes": [_outcome_view(one) for one in self.outcomes[:SHOWN]]} if outcomes else found
 
-    def add(self, outcome: BulkOutcome) -> dict[str, Any]:
-        made = _as_record(outcome)
-        self.outcomes.append(made)
+    def add(self, outcome: dict[str, Any]) -> None:
+        self.outcomes.append(outcome)
         self.ended += 1
-        self.refused += outcome.why is not None
-        return made
+        self.refused += outcome["why"] is not None
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in ("running", "interrupted")
 
     @property
     def run_ids(self) -> list[str]:
@@ -81,16 +86,25 @@ class BulkAction:
         return [one["run_id"] for one in self.outcomes if one["why"] is None]
 
 
-def _as_record(one: BulkOutcome) -> dict[str, Any]:
+def as_record(one: BulkOutcome) -> dict[str, Any]:
     reopened = one.reopened
     return {
-        "run_id": one.run.run_id,
-        "workflow": one.run.workflow,
-        "status": one.run.status,
+        "run_id": one.run_id,
+        "workflow": one.run.workflow if one.run else "",
+        "status": one.run.status if one.run else "",
         "why": one.why,
         "opened": list(reopened.opened[:_OPENED]) if reopened else [],
         "runs_again": len(reopened.runs_again) if reopened else 0,
     }
+
+
+def found_record(doing: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The outcome of a verb that a process has applied just before it ended, from the entry of the history."""
+    opened = entry.get("opened") or []
+    begun = [path for path in entry.get("deleted") or [] if not is_compensation(path)]
+    again = dict.fromkeys([*begun, *opened])
+    known = {name: doing[name] for name in ("run_id", "workflow", "status")}
+    return {**known, "why": None, "opened": opened[:_OPENED], "runs_again": len(again)}
 
 
 def _outcome_view(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,8 +113,9 @@ def _outcome_view(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def action_of(row: Mapping[str, Any]) -> BulkAction:
     is_interrupted = row["state"] == "running" and row["is_silent"]
-    names = ("id", "verb", "preview", "total", "error", "ended", "refused", "started_at", "ended_at")
+    names = ("id", "verb", "preview", "total", "error", "ended", "refused", "started_at", "ended_at", "token")
     state, error = ("interrupted", _INTERRUPTED) if is_interrupted else (row["state"], row["error"])
     large = {"commands": row.get("commands") or {}, "order": row.get("given") or {}, "runs": row.get("runs")}
+    large["is_stopping"] = row["stopping"]
     known = {name: row[name] for name in names}
     return BulkAction(**{**known, **large, "by": row["actor"], "dry_run": False, "state": state, "error": error})

@@ -1,4 +1,4 @@
-"""What a button does, as text: the same for a shell, for Python and for curl."""
+"""Writes an action as the equivalent command for a shell, for Python and for curl."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def commands(base: str, path: str, shell: str, python: str, body: Mapping[str, A
 def shell_text(command: str, /, *given: str, **options: Any) -> str:
     """`rival rewind r charge --by ann`. Options: None is left out, True is a flag, a list repeats the option."""
     named = [word for name, value in options.items() for word in _option(name, value)]
-    # What looks like an option is none behind `--`.
+    # After `--`, an argument that looks like an option is not one.
     words = [*named, "--", *given] if any(one.startswith("-") for one in given) else [*given, *named]
     return shlex.join(["rival", *command.split(), *words])
 

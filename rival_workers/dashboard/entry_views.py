@@ -1,4 +1,4 @@
-"""Entries of histories, lines of logs and reasons as the JSON of the API."""
+"""Converts history entries, log entries and reasons to the JSON of the API."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a proxy says about the request that it passes on: host, scheme, path and address of the browser. It is believed
-only if it comes from the addresses of the proxy; who the user is, is the matter of `sessions.Proxy`.
+"""Reads the headers in which a proxy describes the browser's request: host, scheme, path and address. They count only
+if the request comes from an address of the proxy. `sessions.Proxy` reads who the user is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rival_workers.dashboard.problem_json import Refused
 
 HOST, SCHEME, PREFIX, FOR = "x-forwarded-host", "x-forwarded-proto", "x-forwarded-prefix", "x-forwarded-for"
 _PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]+)*/?", re.ASCII)
-_HOST = re.compile(r"[A-Za-z0-9.-]+(?::\d{1,5})?|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?", re.ASCII)
+HOST_PATTERN = re.compile(r"[A-Za-z0-9.-]+(?::\d{1,5})?|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Forwarded:
         return self._believed(scope, dict(headers), [text for name, text in headers if name == FOR])
 
     def _believed(self, scope: Any, said: dict[str, str], hops: list[str]) -> Any:
-        for name, pattern in ((HOST, _HOST), (SCHEME, re.compile("https?")), (PREFIX, _PREFIX)):
+        for name, pattern in ((HOST, HOST_PATTERN), (SCHEME, re.compile("https?")), (PREFIX, _PREFIX)):
             if not pattern.fullmatch(said.get(name, "http" if name == SCHEME else "/" if name == PREFIX else "a")):
                 raise Refused(400, "BadRequest", f"The proxy sends a header {name} that is not valid.")
         changed = {**scope, "scheme": said.get(SCHEME, scope["scheme"])}

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rival_client.model.step_records import Step
+from rival_workers.dashboard.veil import Veil
 from rival_workers.drawing import differences as differing
 from rival_workers.engine.nodes import AnyNode, Body, BranchNode, ForEachNode, LoopNode, WorkflowNode, bodies, repeats
 from rival_workers.engine.paths import place_of, role_of
+from rival_workers.engine.plan import Plan
 from rival_workers.engine.policies import Policies
 
 #: Fields of a node that say what it is; its options are apart.
@@ -21,16 +22,16 @@ _ABOUT = (
 Options = Mapping[str, Mapping[str, Any]]
 
 
-def graph(policies: Policies) -> dict[str, Any]:
+def graph(policies: Policies, veil: Veil) -> dict[str, Any]:
     plan = policies.plan
-    return {"nodes": _nodes(plan.nodes, "", policies.shown()), "on_error": plan.on_error}
+    return {"nodes": _nodes(plan.nodes, "", policies.shown(), veil), "on_error": plan.on_error}
 
 
-def _nodes(body: Body, scope: str, options: Options) -> list[dict[str, Any]]:
-    return [_node(node, scope, options) for node in body]
+def _nodes(body: Body, scope: str, options: Options, veil: Veil) -> list[dict[str, Any]]:
+    return [_node(node, scope, options, veil) for node in body]
 
 
-def _node(node: AnyNode, scope: str, options: Options) -> dict[str, Any]:
+def _node(node: AnyNode, scope: str, options: Options, veil: Veil) -> dict[str, Any]:
     place = scope + node.name
     inner = f"{place}[]/" if repeats(node) else f"{place}/"
     return {
@@ -38,12 +39,12 @@ def _node(node: AnyNode, scope: str, options: Options) -> dict[str, Any]:
         "type": node.type,
         "place": place,
         "scope": inner,
-        "options": options.get(place, {}),
+        "options": veil.within(options.get(place, {})),
         "on_error": node.on_error,
         "compensate": bool(getattr(node, "compensate", False)),
         "external": bool(getattr(node, "external", False)),
-        "lanes": [{"name": name, "nodes": _nodes(lane, inner, options)} for name, lane in _lanes(node)],
-        "about": {name: getattr(node, name) for name in _ABOUT if hasattr(node, name)},
+        "lanes": [{"name": name, "nodes": _nodes(lane, inner, options, veil)} for name, lane in _lanes(node)],
+        "about": veil.within({name: getattr(node, name) for name in _ABOUT if hasattr(node, name)}),
     }
 
 
@@ -68,10 +69,13 @@ def addressed(path: str) -> dict[str, Any]:
     return {"place": place_of(base), "role": role or None}
 
 
-def taken(steps: Iterable[Step], branch: str, then: set[str]) -> str | None:
+def taken(paths: Iterable[str], branch: str, plan: Plan | None) -> str | None:
     """Which side of a branch has rows."""
-    inner = branch + "/"
-    names = {one.path[len(inner) :].partition("/")[0].partition("!")[0] for one in steps if one.path.startswith(inner)}
+    place = None if plan is None else plan.places.get(place_of(branch))
+    if place is None or not isinstance(place.node, BranchNode):
+        return None
+    inner, then = branch + "/", {one.name for one in place.node.then}
+    names = {path[len(inner) :].partition("/")[0].partition("!")[0] for path in paths if path.startswith(inner)}
     names = {name.partition("[")[0] for name in names}
     if not names:
         return None

@@ -25,8 +25,8 @@ log = logging.getLogger("rival.dashboard")
 
 #: Events that are kept for viewers that come back.
 KEPT = 2000
-#: Seconds after which no viewer is interested any more.
-FORGET = 60.0
+#: Seconds after the last request of a viewer until what it watches is not polled any more.
+KEEP_INTEREST = 60.0
 #: Seconds between two polls: while things change, and while nothing does.
 BUSY, QUIET = 0.25, 1.0
 #: Seconds between two reports of the cost.
@@ -46,7 +46,7 @@ class Hub:
         self._interest: dict[tuple[str, str], float] = {}
         self._events: deque[Event] = deque(maxlen=KEPT)
         self._last = 0
-        #: Whether the last round has found something that may go on.
+        #: Whether the last round has found changes, so that more may follow soon.
         self._moves = False
         self._epoch = secrets.token_hex(4)
         self._cost, self._cost_since = Cost(), time.monotonic()
@@ -73,8 +73,13 @@ class Hub:
         return self.rounds + 2 if is_new else self.rounds
 
     @property
+    def last(self) -> int:
+        """The number of the newest event."""
+        return self._last
+
+    @property
     def cursor(self) -> str:
-        return f"{self._epoch}-{self._last}"
+        return self.cursor_at(self._last)
 
     def cursor_at(self, number: int) -> str:
         return f"{self._epoch}-{number}"
@@ -89,7 +94,7 @@ class Hub:
         return int(number) if first - 1 <= int(number) <= self._last else None
 
     def since(self, position: int, watch: Watch) -> tuple[list[Event], int]:
-        """What a viewer gets, and its new position."""
+        """Returns the events for a viewer, and its new position."""
         with self._lock:
             last = self._last
             found = [event for event in self._events if event.number > position and watch.wants(event)]
@@ -127,7 +132,7 @@ class Hub:
             self._add("outage", "", {"since": since})
 
     def poll_once(self) -> None:
-        """One round: what viewers are interested in, with a number of statements that does not depend on theirs."""
+        """Polls once for all viewers. The number of statements does not depend on the number of viewers."""
         with counted() as cost:
             for kind, about, data in self._polls.round(self._topics()):
                 self._add(kind, about, data)
@@ -136,7 +141,7 @@ class Hub:
         self.rounds += 1
 
     def _topics(self) -> set[tuple[str, str]]:
-        oldest = time.monotonic() - FORGET
+        oldest = time.monotonic() - KEEP_INTEREST
         with self._lock:
             self._interest = {topic: seen for topic, seen in self._interest.items() if seen >= oldest}
             return set(self._interest)
@@ -155,9 +160,12 @@ class Hub:
             self._add("cost", "", {"viewers": self.viewers, **rounded})
             self._cost, self._cost_since = Cost(), time.monotonic()
 
-    def close(self) -> None:
+    def end_streams(self) -> None:
         self.is_closed = True
         self._wake.set()
+
+    def close(self) -> None:
+        self.end_streams()
         if self._thread is not None:
             self._thread.join(timeout=5)
 

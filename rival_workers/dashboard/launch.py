@@ -1,14 +1,15 @@
-"""The dashboard as a process of its own: its login, its private directory, its address and its link. It refuses what
-would be open to a network.
+"""Runs the dashboard as a process of its own: its login, its private directory, its address and its link. It refuses to
+listen on a network without users or a proxy.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,8 +56,9 @@ class Launch:
             address = Address(self.listen, opened.getsockname()[1])
             sessions = Sessions(private_key(self.directory), token=token, users=users, proxy=self.proxy)
             board = Board(rival, sessions, self._options(address))
+            board.bulks.watch()
             try:
-                yield Server(_link(address, token), application(board, TABLE), opened)
+                yield Server(_link(address, token), application(board, TABLE), opened, ending=board.end_work)
             finally:
                 board.close()
 
@@ -71,6 +73,7 @@ class Launch:
             flower=flower,
             settings=self.settings,
             forwarded=Forwarded(self.trusted, private) if self.trusted else None,
+            database_url=self.settings.dashboard_database_url,
         )
 
 
@@ -145,14 +148,28 @@ def listening(address: Address) -> socket.socket:
     return opened
 
 
-class Server:
-    """`run` serves until SIGINT or SIGTERM, `in_background` while its block runs. Open streams end with it: without a
-    limit they would keep it alive."""
+class _Uvicorn(uvicorn.Server):
+    def __init__(self, configuration: uvicorn.Config, ending: Callable[[], None]) -> None:
+        super().__init__(configuration)
+        self._ending = ending
 
-    def __init__(self, link: str, app: ASGIApp, opened: socket.socket) -> None:
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await asyncio.to_thread(self._ending)
+        await super().shutdown(sockets)
+
+
+class Server:
+    """`run` serves until SIGINT or SIGTERM, `in_background` while its block runs. `ending` ends open streams: a server
+    that stops would wait for them, and then cut them off with an error in its log. What follows `run` is not executed
+    after a SIGTERM.
+    """
+
+    def __init__(self, link: str, app: ASGIApp, opened: socket.socket, ending: Callable[[], None]) -> None:
         self.link, self._opened = link, opened
         configuration = uvicorn.Config(
             app,
+            # It bounds the head of a request, which httptools does not.
+            http="h11",
             log_level="warning",
             access_log=False,
             proxy_headers=False,
@@ -161,7 +178,7 @@ class Server:
             lifespan="off",
             ws="none",
         )
-        self._server = uvicorn.Server(configuration)
+        self._server = _Uvicorn(configuration, ending)
 
     def run(self) -> None:
         self._server.run(sockets=[self._opened])

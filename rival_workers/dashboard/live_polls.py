@@ -1,9 +1,10 @@
-"""The polls of the hub: each remembers what it has seen, and returns what is new since. They know no viewers."""
+"""The polls of the hub: each keeps its last position and returns what is new since then. They do not know viewers."""
 
 from __future__ import annotations
 
 import datetime as dt
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
@@ -13,7 +14,7 @@ from pydantic import ValidationError
 from rival_client.errors import RivalError
 from rival_client.model.run_entries import HistoryEntry
 from rival_client.sql.reads import history_changes, logs, run_search, step_pages
-from rival_client.sql.reads.run_rows import rows_by_id
+from rival_client.sql.reads.run_rows import rows_by_id, versions_of
 from rival_workers.dashboard.api.filters import RunQuery
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.entry_views import log_view
@@ -21,6 +22,7 @@ from rival_workers.dashboard.overview import read_counts, read_fleet
 from rival_workers.dashboard.row_views import views_of
 from rival_workers.dashboard.status_changes import change_rows
 from rival_workers.dashboard.values import moment
+from rival_workers.dashboard.veil import Veil
 
 Topics = set[tuple[str, str]]
 Found = Iterator[tuple[str, str, dict[str, Any]]]
@@ -29,6 +31,7 @@ Found = Iterator[tuple[str, str, dict[str, Any]]]
 LATE = dt.timedelta(seconds=10)
 #: Seconds between two rounds of the slower polls.
 _EVERY = {"late": 2.0, "progress": 2.0, "counts": 5.0, "fleet": 2.0, "list": 1.0}
+#: Rows and log lines of a round, steps with progress of a run, runs of a list.
 _ROWS, _LOGS, _PROGRESS, _NEWEST = 1000, 1000, 200, 51
 
 
@@ -40,14 +43,19 @@ class Polls:
         #: Run -> its history entries above the floor that viewers know.
         self._seen: dict[str, set[int]] = {}
         self._rows: dict[str, dict[str, Any]] = {}
+        #: The last run whose row was read.
+        self._last_row = ""
         self._logs: dict[str, int] = {}
         self._progress: dict[str, dict[str, Any]] = {}
         self._lists: dict[str, list[str]] = {}
         self._once: dict[str, Any] = {}
+        #: Run -> its workflow and version, which say what of it is hidden.
+        self._versions: dict[str, tuple[str, str]] = {}
 
     def round(self, topics: Topics) -> Found:
         named: Callable[[str], set[str]] = lambda kind: {one for its, one in topics if its == kind}  # noqa: E731
         with self._board.database.snapshot() as connection:
+            self._read_versions(connection, named("run") | named("log"))
             yield from self._history(connection, named("run"))
             yield from self._changed_rows(connection, named("run") | named("row"))
             yield from self._new_logs(connection, named("log"))
@@ -71,6 +79,16 @@ class Polls:
         if self._once.get(what) != data:
             self._once[what] = data
             yield what, "", data
+
+    def _read_versions(self, connection: Any, run_ids: set[str]) -> None:
+        self._versions = {one: its for one, its in self._versions.items() if one in run_ids}
+        fresh = run_ids - self._versions.keys()
+        if fresh:
+            self._versions |= versions_of(connection, sorted(fresh))
+
+    def _veil(self, run_id: str) -> Veil:
+        its = self._versions.get(run_id)
+        return self._board.wide_veil() if its is None else self._board.veil_of(*its)
 
     # -- history ------------------------------------------------------------------------------------------
 
@@ -97,28 +115,38 @@ class Polls:
         kept = {one for one in known or () if one > self._floor} if looks_back else known or set()
         self._seen[run_id] = kept | ids
         if known is None:
-            # What was there when the first viewer came is part of what that viewer reads.
+            # The first viewer of a run reads earlier entries with the run itself.
             return
         fresh = [entry for entry in entries if entry.id not in known]
         if len(entries) >= history_changes.OF_RUN:
             yield "reset", run_id, {"run": run_id, "why": "very much has changed"}
         elif fresh:
-            yield "steps", run_id, {"run": run_id, "changes": self._changes(fresh), "at": entries[-1].id}
+            changes = self._changes(fresh, self._veil(run_id))
+            yield "steps", run_id, {"run": run_id, "changes": changes, "at": entries[-1].id}
 
-    def _changes(self, entries: Sequence[HistoryEntry]) -> list[list[Any]]:
-        return [row for entry in entries for row in change_rows(entry, self._board.veil.hidden)]
+    @staticmethod
+    def _changes(entries: Sequence[HistoryEntry], veil: Veil) -> list[list[Any]]:
+        return [row for entry in entries for row in change_rows(entry, veil.hidden)]
 
     # -- rows, logs, progress, lists ----------------------------------------------------------------------
 
     def _changed_rows(self, connection: Any, run_ids: set[str]) -> Found:
-        wanted = sorted(run_ids)[:_ROWS]
-        if not wanted:
+        self._rows = {run_id: view for run_id, view in self._rows.items() if run_id in run_ids}
+        part = self._next_rows(sorted(run_ids))
+        if not part:
             return
-        views = {view["id"]: view for view in views_of(self._board, connection, rows_by_id(connection, wanted))}
+        views = {view["id"]: view for view in views_of(self._board, connection, rows_by_id(connection, part))}
         for run_id, view in views.items():
             if run_id in self._rows and self._rows[run_id] != view:
                 yield "run", run_id, {"run": view}
-        self._rows = views
+        self._rows |= views
+
+    def _next_rows(self, run_ids: list[str]) -> list[str]:
+        """Of very many, each round reads those that follow the ones of the round before."""
+        start = bisect_right(run_ids, self._last_row) if len(run_ids) > _ROWS else 0
+        part = [*run_ids[start:], *run_ids[:start]][:_ROWS]
+        self._last_row = part[-1] if part else ""
+        return part
 
     def _new_logs(self, connection: Any, run_ids: set[str]) -> Found:
         fresh = [one for one in run_ids if one not in self._logs]
@@ -128,7 +156,7 @@ class Polls:
         lines: dict[str, list[dict[str, Any]]] = {}
         for run_id, line in logs.logs_since(connection, self._logs, _LOGS):
             self._logs[run_id] = line.id
-            lines.setdefault(run_id, []).append(log_view(line, self._board.veil))
+            lines.setdefault(run_id, []).append(log_view(line, self._veil(run_id)))
         for run_id, items in lines.items():
             yield "logs", run_id, {"run": run_id, "items": items}
 
@@ -140,7 +168,7 @@ class Polls:
             names = ("total", "opened", "remaining")
             found[row["run_id"]][row["path"]] = {
                 **{name: row[name] for name in names},
-                "progress": self._board.veil.hidden(row["progress"]),
+                "progress": self._veil(row["run_id"]).hidden(row["progress"]),
                 "heartbeat_at": moment(row["heartbeat_at"]),
             }
         for run_id, steps in found.items():

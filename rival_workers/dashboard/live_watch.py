@@ -1,4 +1,4 @@
-"""What a viewer watches, and an event that it receives."""
+"""The subscription of a viewer to live updates, and an event that it receives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Watch:
     fleet: bool = False
 
     def topics(self) -> set[tuple[str, str]]:
-        """What the hub has to poll: (kind, which)."""
+        """The topics that the hub must poll: (kind, name)."""
         several = {"run": self.runs, "row": self.rows, "log": self.logs, "list": self.lists, "bulk": self.bulks}
         flags = {"counts": self.counts, "fleet": self.fleet}
         found = {(kind, one) for kind, names in several.items() for one in names}

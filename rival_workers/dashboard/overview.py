@@ -1,4 +1,4 @@
-"""What several routes and the live updates show of everything: the fleet, and how many runs there are."""
+"""Summaries that several routes and the live updates share: the fleet, and the counts of runs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from rival_client.model.starts.queues import DEFAULT_QUEUE, broker_queue
+from rival_client.model.why.why_facts import QueueFacts
 from rival_client.sql.reads import fleet_reads, queue_reads
-from rival_client.sql.reads.capped_counts import Count
 from rival_client.sql.reads.executors import ExecutorRecord, list_executors
 from rival_client.sql.reads.run_counts import count_runs
 from rival_workers.dashboard.board import Board
@@ -25,13 +26,14 @@ def read_fleet(board: Board) -> dict[str, Any]:
         executors = list_executors(connection)
         latency = time.perf_counter() - began
         running = _by_executor(fleet_reads.running_attempts(connection))
-        waiting, oldest = queue_reads.waiting_for_worker(connection)
+        found = queue_reads.queue_facts(connection, [one for one in executors if one.is_alive])
         late = fleet_reads.overdue(connection)
         parked = fleet_reads.parked_runs(connection)
         taken_over = fleet_reads.takeovers(connection, clock - dt.timedelta(hours=1))
+    queues = {DEFAULT_QUEUE: QueueFacts()} | found
     return {
         "executors": [_executor(one, running.get(one.executor_id, [])) for one in executors],
-        "queues": [_queue(board, waiting, oldest, clock) | {"workers": sum(one.is_alive for one in executors)}],
+        "queues": [_queue(board, name, queues[name], clock) for name in sorted(queues, key=_default_first)],
         "overdue": count_view(late),
         "parked": [fields(one, "workflow version why") | {"runs": count_view(one.runs)} for one in parked],
         "database": {"ms": round(latency * 1000, 1), "kind": "postgresql" if board.database.is_postgres else "sqlite"},
@@ -48,9 +50,17 @@ def _by_executor(running: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def _queue(board: Board, waiting: Count, oldest: dt.datetime | None, clock: dt.datetime) -> dict[str, Any]:
-    age = None if oldest is None else max(0.0, (clock - oldest).total_seconds())
-    return {"name": board.rival.settings.queue, "waiting": count_view(waiting), "oldest": age, "messages": None}
+def _default_first(queue: str) -> tuple[bool, str]:
+    return queue != DEFAULT_QUEUE, queue
+
+
+def _queue(board: Board, name: str, facts: QueueFacts, clock: dt.datetime) -> dict[str, Any]:
+    return {
+        "name": broker_queue(name, board.rival.settings.queue),
+        "waiting": {"count": facts.waiting, "more": facts.more},
+        "oldest": None if facts.oldest is None else max(0.0, (clock - facts.oldest).total_seconds()),
+        **fields(facts, "workers slots busy"),
+    }
 
 
 def _executor(one: ExecutorRecord, running: list[dict[str, Any]]) -> dict[str, Any]:

@@ -60,6 +60,7 @@ _STATUSES: tuple[tuple[type[errors.RivalError], int], ...] = (
     (errors.UnknownSchedule, 404),
     (errors.UnknownLimit, 404),
     (errors.RunConflict, 409),
+    (errors.EventConflict, 409),
     (errors.RunHasMoved, 412),
     (errors.NotPossible, 409),
     (errors.RunNotEnded, 409),

@@ -1,16 +1,19 @@
-"""From a request to a call of its handler, and from what the handler returns to the answer: who asks, whether that is
-allowed, and what is asked for.
+"""Handles a request: identifies and authorises the caller, parses the arguments, calls the handler, and makes the
+answer of what it returns.
 
-The checks of a browser's request: a write needs JSON and the page of the same origin. Bearer tokens are exempt, because
-a browser never sends them by itself.
+A write of a browser must be JSON and come from a page of the same origin. Bearer tokens are exempt, because a browser
+never sends them by itself.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, get_origin
+from urllib.parse import quote
 
+from anyio import move_on_after
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -18,13 +21,23 @@ from starlette.responses import Response, StreamingResponse
 
 from rival_client.db.read_only import Cost, counted
 from rival_client.errors import RivalError
+from rival_client.model.json_checks import MAX_DEPTH, refuse_deep
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.ids import from_path
 from rival_workers.dashboard.problem_json import Refused, as_document, not_parsed, refused
 from rival_workers.dashboard.roles import Identity
 from rival_workers.dashboard.route import Answer, Call, Confirmed, Form, Route
+from rival_workers.dashboard.sessions import bearer_of
 
 MAX_BODY = 2 * 2**20
+#: Of a request that needs no login.
+MAX_LOGIN = 2**14
+#: Seconds within which a body must arrive, so that slow senders hold no memory for long.
+PATIENCE = 30.0
+#: A surrogate, as JSON escapes it.
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+#: Levels of a body around a value of a user.
+_LEVELS = 3
 #: Refusals that a dry run has as its answer.
 _ANSWERS = (409, 413, 422, 429)
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -44,7 +57,7 @@ def endpoint(board: Board, route: Route) -> Endpoint:
 
 
 def _handled(route: Route, call: Call) -> Any:
-    """Of a dry run, that the action is refused is an answer: a form asks while it is filled."""
+    """Calls the handler. In a dry run a refusal is an answer, not an error: a form asks while it is filled."""
     try:
         return route.handler(call)
     except RivalError as error:
@@ -85,12 +98,18 @@ def problem_response(problem: Refused) -> Response:
 
 
 async def _made_call(board: Board, route: Route, request: Request) -> Call:
-    who = board.sessions.identify(request.scope, request.headers, request.cookies)
+    def identify() -> Identity | None:
+        return board.sessions.identify(request.scope, request.headers, request.cookies)
+
+    # In a thread: `authorize` of another application may ask its database.
+    who = await run_in_threadpool(identify)
+    if who is None and board.sessions.takes_bearers and bearer_of(request.headers) is not None:
+        raise Refused(401, "LoginNeeded", "This bearer token is not valid, or has expired.")
     _check_origin(route, request, who)
     _check_role(board, route, who)
 
     def is_still_allowed() -> bool:
-        now = board.sessions.identify(request.scope, request.headers, request.cookies)
+        now = identify()
         return route.role == "none" or (now is not None and now.may(route.role))
 
     return Call(
@@ -100,13 +119,19 @@ async def _made_call(board: Board, route: Route, request: Request) -> Call:
         query=_query(route, request),
         body=await _body(route, request),
         headers={**request.headers, "x-rival-peer": _address(request)},
-        base=f"{request.url.scheme}://{request.headers.get('host', '')}{request.scope.get('root_path', '')}/",
+        base=f"{request.url.scheme}://{request.headers.get('host', '')}{mount_of(request)}",
         is_still_allowed=is_still_allowed,
     )
 
 
+def mount_of(request: Request) -> str:
+    """The path at which the dashboard is, with a slash at its end. An application that mounts it at a path with a
+    parameter takes a part of it from the request."""
+    return quote(request.scope.get("root_path", ""), safe="/") + "/"
+
+
 def _address(request: Request) -> str:
-    """Of the browser: the peer, or what a trusted proxy says."""
+    """The address of the browser: the peer's, or the one that a trusted proxy names."""
     said: str = request.scope.get("rival.client", "")
     return said or (request.client.host if request.client else "")
 
@@ -114,12 +139,12 @@ def _address(request: Request) -> str:
 def _check_origin(route: Route, request: Request, who: Identity | None) -> None:
     if who is not None and who.is_script:
         return
-    site = request.headers.get("sec-fetch-site")
-    if site is None:
-        same = request.headers.get("origin") == f"{request.url.scheme}://{request.headers.get('host')}"
+    sites = request.headers.getlist("sec-fetch-site")
+    if not sites:
+        same = request.headers.getlist("origin") == [f"{request.url.scheme}://{request.headers.get('host')}"]
         is_fine = same or (not route.writes and "origin" not in request.headers)
     else:
-        is_fine = site == "same-origin" or (site == "none" and not route.writes)
+        is_fine = sites == ["same-origin"] or (sites == ["none"] and not route.writes)
     if not is_fine:
         raise Refused(
             403, "CrossSite", "Only pages of the dashboard may send this request; scripts use a bearer token."
@@ -166,21 +191,29 @@ async def _body(route: Route, request: Request) -> Form | None:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
         raise Refused(415, "NotJson", "Send JSON: Content-Type: application/json.")
-    return _parsed(route.body or Form, await _read(request))
+    most = MAX_LOGIN if route.role == "none" else MAX_BODY
+    with move_on_after(PATIENCE):
+        return _parsed(route.body or Form, await _read(request, most))
+    raise Refused(408, "TooSlow", f"The body did not arrive within {PATIENCE:g} s.", headers={"connection": "close"})
 
 
-async def _read(request: Request) -> bytes:
+async def _read(request: Request, most: int) -> bytes:
     content = bytearray()
     async for part in request.stream():
         content += part
-        if len(content) > MAX_BODY:
-            raise Refused(413, "InvalidPayload", f"The body is too large: at most {MAX_BODY:,} bytes.")
+        if len(content) > most:
+            raise Refused(413, "InvalidPayload", f"The body is too large: at most {most:,} bytes.")
     return bytes(content)
 
 
 def _parsed(model: type[Form], content: bytes) -> Form:
     try:
-        return model.model_validate(json.loads(content or b"{}"))
+        text = content.decode() or "{}"
+        refuse_deep(text, "The body", MAX_DEPTH + _LEVELS)
+        found = json.loads(text)
+        if _SURROGATE.search(text) is not None:
+            json.dumps(found, ensure_ascii=False).encode()  # ValueError for a lone surrogate
+        return model.model_validate(found)
     except ValidationError as error:
         raise not_parsed(error) from None
     except (ValueError, RecursionError) as error:

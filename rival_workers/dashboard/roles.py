@@ -1,4 +1,4 @@
-"""Who asks, and what that role may do."""
+"""The identity of a caller, and what its role may do."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Call:
     headers: Mapping[str, str]
     #: scheme://host and the path at which the dashboard is mounted, with a slash at its end.
     base: str
-    #: Whether the one who asks may still do so: for answers that last.
+    #: Whether the caller is still authorised; streams check it while they last.
     is_still_allowed: Callable[[], bool] = lambda: True
 
     @property

@@ -1,9 +1,10 @@
-"""A run in a list as the JSON of the API, with what it stands at."""
+"""Converts a run of a list to the JSON of the API, with its first open steps."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,10 @@ from rival_workers.dashboard.usual import usual_seconds
 from rival_workers.dashboard.values import moment
 from rival_workers.dashboard.veil import Veil
 from rival_workers.dashboard.views import child_of, error_view, of_run
+
+#: Of an error that was read in part: its type, and as much of its message as there is. The traceback comes after them.
+_TEXT = r'(?:[^"\\]|\\[^u]|\\u[0-9a-fA-F]{4})*'
+_BEGINNING = re.compile(rf'\{{"type": ?(?P<type>"{_TEXT}"), ?"message": ?"(?P<message>{_TEXT})')
 
 _BUSY_FIRST = (statuses.RUNNING, statuses.WAITING_RETRY, statuses.WAITING, statuses.PENDING)
 
@@ -40,7 +45,12 @@ def _parsed(text: str | None) -> Any:
     try:
         return json.loads(text)
     except ValueError:
+        found = _BEGINNING.match(text)
+    if found is None:
         return {"type": "Error", "message": text[:500]}
+    # It may end in the middle of a character.
+    message = json.loads(f'"{found["message"]}"').encode(errors="ignore").decode()
+    return {"type": json.loads(found["type"]), "message": message}
 
 
 def _stands_at(

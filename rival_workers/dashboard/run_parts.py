@@ -1,4 +1,4 @@
-"""Parts of a run as several routes answer them: the whole of it, one value, one step."""
+"""Parts of a run that several routes return: the whole run, one value, one step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from rival_client.model.kinds import BRANCH
 from rival_client.model.records import Run, RunState
 from rival_client.model.run_entries import HistoryEntry
 from rival_client.model.step_records import Step
-from rival_client.model.why.explain import explain
 from rival_client.sql.reads.capped_counts import count_of_run
 from rival_client.sql.reads.executors import workers_of
 from rival_client.sql.reads.history_reads import newest_ids, read_history
@@ -28,7 +27,6 @@ from rival_workers.dashboard.graph import graph, taken
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.veil import Veil
 from rival_workers.dashboard.views import attempt_view, count_view, run_view, step_view
-from rival_workers.engine.nodes import BranchNode
 from rival_workers.engine.plan import Plan
 
 #: Entries of the history that a shared run has.
@@ -59,7 +57,7 @@ def whole_run(board: Board, connection: Any, state: RunState) -> dict[str, Any]:
         "steps": _steps(connection, state, plan, veil),
         "folded": state.folded,
         "attempts": [attempt_view(one, state.run_id, veil) for one in state.attempts],
-        "graph": None if policies is None else graph(policies),
+        "graph": None if policies is None else graph(policies, veil),
         "current_version": None if current is None else current.version,
         "history_id": newest_entry(connection, state.run_id),
         "mark": mark_of(connection, state.run_id),
@@ -84,13 +82,8 @@ def _steps(connection: Any, state: RunState, plan: Plan | None, veil: Veil) -> l
         if wait is not None:
             view["wait"] = {"topic": wait.topic, "key": wait.key, "filter": veil.hidden(wait.filter)}
         if step.kind == BRANCH:
-            view["taken"] = _taken(state, plan, step.path, view["place"])
+            view["taken"] = taken((one.path for one in state.steps), step.path, plan)
     return views
-
-
-def _taken(state: RunState, plan: Plan | None, path: str, place: str) -> str | None:
-    node = plan.places[place].node if plan is not None and place in plan.places else None
-    return taken(state.steps, path, {one.name for one in node.then}) if isinstance(node, BranchNode) else None
 
 
 def value_of(connection: Any, run: Any, of: str, path: str | None) -> Any:
@@ -114,4 +107,4 @@ def everything(board: Board, run_id: str) -> dict[str, Any]:
         facts = read_facts(connection, run_id)
     veil = board.veil_of(facts.workflow, facts.version)
     history = [entry_view(entry, veil) for entry in entries]
-    return {"run": run, "history": history, "why": why_view(explain(facts), veil)}
+    return {"run": run, "history": history, "why": why_view(board.reader._explained(facts), veil)}

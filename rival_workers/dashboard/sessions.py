@@ -1,7 +1,8 @@
-"""Logins: the printed token, users with passwords, bearer tokens, a trusted proxy, or the application around us.
+"""Logins: the printed token, users with passwords, bearer tokens, a trusted proxy, or the application that mounts the
+dashboard.
 
-A session is a signed cookie; the key is random and made at the first start. What a user may do is looked up at each
-request, so a removed user is out at once.
+A session is a signed cookie; the key is random and made at the first start. The role of a user is looked up at each
+request, so a removed user loses access at once.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from rival_workers.dashboard.users import Users
 LIFETIME = 12 * 3600
 #: The name of the person who has opened the printed link.
 OWNER = "owner"
-#: With this header a proxy shows that it is the one.
+#: The header in which the proxy sends the shared secret.
 SECRET_HEADER = "x-rival-proxy-secret"
 Authorize = Callable[[Mapping[str, Any]], Identity | None]
 
@@ -46,7 +47,7 @@ class Proxy:
 
     @property
     def headers(self) -> tuple[str, ...]:
-        """Those that only the proxy may send."""
+        """The headers that only the proxy may send."""
         return (self.user_header, *([self.groups_header] if self.groups_header else []), SECRET_HEADER)
 
     def identify(self, headers: Mapping[str, str], address: str) -> Identity | None:
@@ -83,13 +84,20 @@ class Sessions:
         has_users = self._users is not None and bool(self._users.names)
         return [way for way, is_open in (("token", self._token), ("password", has_users)) if is_open]
 
-    def identify(self, scope: Mapping[str, Any], headers: Mapping[str, str], cookies: Mapping[str, str]) -> Any:
+    @property
+    def takes_bearers(self) -> bool:
+        """False: the application that mounts the dashboard interprets the header."""
+        return self._authorize is None
+
+    def identify(
+        self, scope: Mapping[str, Any], headers: Mapping[str, str], cookies: Mapping[str, str]
+    ) -> Identity | None:
         """The identity of a request; None: it has none."""
         if self._authorize is not None:
             return self._authorize(scope)
-        bearer = headers.get("authorization", "")
-        if bearer.lower().startswith("bearer "):
-            return self._users.of_bearer(bearer[7:].strip(), self._clock()) if self._users else None
+        bearer = bearer_of(headers)
+        if bearer is not None:
+            return self._users.of_bearer(bearer, self._clock()) if self._users else None
         if self._proxy is not None:
             client = scope.get("client") or ("", 0)
             return self._proxy.identify(headers, client[0])
@@ -97,13 +105,13 @@ class Sessions:
 
     def log_in(self, address: str, token: str | None, name: str | None, password: str | None) -> tuple[Identity, str]:
         """The identity, and the cookie of its session."""
-        self._failures.check(address, name)
+        self._failures.begin(address, name)
         found = self._with_token(token) if token is not None else self._with_password(name, password)
         if found is None:
-            self._failures.add(address, name)
             raise Refused(401, "LoginNeeded", "This login is not valid. Use the link that `rival dashboard` prints.")
         self._failures.clear(address, name)
-        return found, self._signed({"n": found.name, "t": token is not None, "e": self._clock() + LIFETIME})
+        content = {"n": found.name, "t": token is not None, "e": self._clock() + LIFETIME}
+        return found, self.signed(content if token is not None else {**content, "p": self._password_mark(found.name)})
 
     def _with_token(self, token: str) -> Identity | None:
         is_right = self._token is not None and same(token, self._token)
@@ -122,10 +130,13 @@ class Sessions:
             return None
         if content.get("t"):
             return Identity(OWNER, "admin") if self._token is not None else None
-        return self._users.named(str(content.get("n"))) if self._users else None
+        name = str(content.get("n"))
+        is_current = same(str(content.get("p")), self._password_mark(name))
+        return self._users.named(name) if self._users and is_current else None
 
-    def _signed(self, content: dict[str, Any]) -> str:
-        return self.signed(content)
+    def _password_mark(self, name: str) -> str:
+        """Changes with the password, which ends the sessions of the one before."""
+        return self._mark(f"password {self._users.password_hash(name) if self._users else ''}".encode())
 
     def signed(self, content: dict[str, Any]) -> str:
         text = base64.urlsafe_b64encode(json.dumps(content).encode()).rstrip(b"=")
@@ -147,6 +158,11 @@ class Sessions:
         return hmac.new(self._key, content, hashlib.sha256).hexdigest()
 
 
+def bearer_of(headers: Mapping[str, str]) -> str | None:
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
+
+
 def same(given: str, wanted: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), wanted.encode("utf-8", "surrogatepass"))
 
@@ -163,24 +179,32 @@ class Failures:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._lock = clock, threading.Lock()
-        self._until: dict[str, tuple[int, float]] = {}
+        self._until: dict[tuple[str, str], tuple[int, float]] = {}
 
-    def check(self, *who: str | None) -> None:
-        wait = max((self._until.get(one or "", (0, 0.0))[1] - self._clock() for one in who), default=0.0)
+    def begin(self, address: str, name: str | None) -> None:
+        """Before the password is looked at: attempts that are made at the same time must wait, too."""
+        with self._lock:
+            self._refuse_early(address, name)
+            if len(self._until) > 10_000:
+                self._until.clear()
+            for one in _counted(address, name):
+                count = self._until.get(one, (0, 0.0))[0] + 1
+                pause = min(self.LONGEST, 2.0 ** (count - self.FREE)) if count >= self.FREE else 0.0
+                self._until[one] = (count, self._clock() + pause)
+
+    def _refuse_early(self, address: str, name: str | None) -> None:
+        known = (self._until.get(one, (0, 0.0)) for one in _counted(address, name))
+        wait = max((until - self._clock() for _, until in known), default=0.0)
         if wait > 0:
             after = {"retry-after": str(int(wait) + 1)}
             raise Refused(429, "TooManyLogins", f"Too many failed logins: try again in {wait:.0f} s.", headers=after)
 
-    def add(self, *who: str | None) -> None:
+    def clear(self, address: str, name: str | None) -> None:
         with self._lock:
-            if len(self._until) > 10_000:
-                self._until.clear()
-            for one in who:
-                count = self._until.get(one or "", (0, 0.0))[0] + 1
-                pause = min(self.LONGEST, 2.0 ** (count - self.FREE)) if count >= self.FREE else 0.0
-                self._until[one or ""] = (count, self._clock() + pause)
+            for one in _counted(address, name):
+                self._until.pop(one, None)
 
-    def clear(self, *who: str | None) -> None:
-        with self._lock:
-            for one in who:
-                self._until.pop(one or "", None)
+
+def _counted(address: str, name: str | None) -> list[tuple[str, str]]:
+    """Addresses and names are counted separately. A login by token has no name."""
+    return [("address", address), *([] if name is None else [("name", name)])]

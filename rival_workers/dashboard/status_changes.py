@@ -1,4 +1,4 @@
-"""Which statuses an entry of the history changes, as the rows that pages get."""
+"""Computes which statuses a history entry changes, as rows for the pages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def change_rows(entry: HistoryEntry, hide: Callable[[Any], Any]) -> Iterator[lis
 
 
 def changed_statuses(entry: HistoryEntry) -> list[tuple[str, str]]:
-    """Of an entry without its values: the items are known by their number."""
+    """The statuses that an entry changes. The entry has no values: its items are known by their number."""
     if ITEM_COUNT in entry.detail:
         entry = replace(entry, detail={**entry.detail, "items": range(entry.detail[ITEM_COUNT])})
     return status_changes(entry)

@@ -50,6 +50,9 @@ class Users:
             return None
         return Identity(name, found["role"])
 
+    def password_hash(self, name: str) -> str:
+        return str(self._content().users.get(name, {}).get("hash", ""))
+
     def of_bearer(self, token: str, now: float) -> Identity | None:
         found = self._content().tokens.get(_token_hash(token))
         if found is None or (found.get("expires") and found["expires"] < now):

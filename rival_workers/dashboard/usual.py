@@ -1,4 +1,4 @@
-"""What is usual for a workflow: how long its runs and steps take, and how often they fail, from its newest runs."""
+"""Statistics of a workflow's newest runs: how long its runs and steps usually take, and how often they fail."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rival_client.model.kinds import COMPOSITE_KINDS
 from rival_client.model.statuses import COMPLETED, FAILED
 from rival_client.sql.reads.workflow_reads import ended_runs, step_times
 from rival_workers.dashboard.board import Board
-from rival_workers.dashboard.values import moment
+from rival_workers.dashboard.values import measured, moment
 from rival_workers.engine.paths import place_of
 
 RUNS = 200
@@ -64,7 +64,7 @@ def _steps(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _lasted(row: Mapping[str, Any]) -> float | None:
     """No attempt starts a composite: its time counts from when it was opened."""
     began = row["created_at"] if row["kind"] in COMPOSITE_KINDS else row["started_at"]
-    return _seconds(began, row["completed_at"])
+    return measured(_seconds(began, row["completed_at"]))
 
 
 def _summary(times: Iterable[float | None], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

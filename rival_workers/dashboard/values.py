@@ -1,4 +1,4 @@
-"""Fields and moments of records as the JSON of the API has them."""
+"""Converts fields and times of records to the JSON of the API."""
 
 from __future__ import annotations
 
@@ -25,3 +25,8 @@ def moments(record: Any, names: str) -> dict[str, str | None]:
 
 def milliseconds(at: dt.datetime) -> int:
     return round(at.timestamp() * 1000)
+
+
+def measured(seconds: float | None) -> float | None:
+    """A flow records a step that it has called together with its end: how long the call took is not known."""
+    return seconds if seconds is not None and seconds > 0 else None

@@ -1,12 +1,12 @@
-"""Values of users as answers show them: secrets hidden, large ones shortened. Nothing of users leaves the dashboard
-without going through here, except what an admin reveals.
+"""Hides secrets in values of users, and shortens large values. Every answer that contains values of users goes through
+this module, except values that an admin reveals.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rival_workers.dashboard.problem_json import pointer
@@ -51,7 +51,7 @@ def _is_secret(schema: Any) -> bool:
 
 
 class Veil:
-    """Hides secrets by the names of their fields: the common words, those of `RIVAL_REDACT`, those of a schema."""
+    """Hides values of fields whose names are common for secrets, in `RIVAL_REDACT`, or marked in a schema."""
 
     def __init__(self, words: Iterable[str] = (), exact: Iterable[str] = ()) -> None:
         self._words = list(words)
@@ -64,6 +64,11 @@ class Veil:
 
     def hidden(self, value: Any) -> Any:
         return self._redaction.value("", self._without_exact(value))
+
+    def within(self, named: Mapping[str, Any]) -> dict[str, Any]:
+        """Hides in values that consist of others. The names are Rival's own, such as `key` and
+        `idempotency_key`: they do not mean a secret."""
+        return {name: self.hidden(its) if isinstance(its, dict | list) else its for name, its in named.items()}
 
     def text(self, text: str) -> str:
         return self._redaction.text(text)
@@ -108,7 +113,7 @@ class Veil:
         return self.restored(given, stored[name])
 
     def hides_any(self, value: Any) -> str | None:
-        """A name in it, at any depth, whose value this hides."""
+        """Returns a name in the value, at any depth, that stands for a secret; None if there is none."""
         if isinstance(value, dict):
             return next((name for name in value if self._hides(name)), None) or self.hides_any([*value.values()])
         found = (self.hides_any(one) for one in value) if isinstance(value, list) else iter(())
@@ -164,7 +169,7 @@ def at_pointer(value: Any, where: str) -> Any:
 
 
 def _stars(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where a value is the sign for what was hidden."""
+    """Paths to the places where a value is the mask of a hidden one."""
     if value == HIDDEN:
         yield path
     elif isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The operators' verbs: their names in paths and commands, and what each needs."""
+"""The operators' verbs: their names in paths and commands, and the arguments that each needs."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from rival_client.model.step_records import Attempt, Step
 from rival_client.sql.reads.capped_counts import Count
 from rival_client.sql.reads.run_rows import RunRow
 from rival_workers.dashboard.graph import addressed
-from rival_workers.dashboard.values import fields, moment, moments
+from rival_workers.dashboard.values import fields, measured, moment, moments
 from rival_workers.dashboard.veil import Veil
 
 
@@ -75,7 +75,7 @@ def _times(step: Step) -> dict[str, Any]:
     return {
         **moments(step, "created_at started_at completed_at due_at timeout_at heartbeat_at"),
         "queue_time": step.queue_time,
-        "duration": step.duration if not step.is_composite else _open_for(step),
+        "duration": measured(step.duration) if not step.is_composite else _open_for(step),
     }
 
 

@@ -1,4 +1,4 @@
-"""`create_workflow("name").input(Model).step(first).step(second).register()`."""
+"""The builder of workflows: `create_workflow("name").input(Model).step(first).step(second).register()`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from rival_client.model.limits.limits import Limit
 from rival_client.model.starts.planned_schedules import CatchUp
 from rival_client.model.starts.priorities import Priority
+from rival_client.model.starts.run_options import CommonOptions
 from rival_workers.definition import composites
 from rival_workers.definition.call_places import calling_place, in_a_notebook
 from rival_workers.definition.composite_specs import Function, Steps
@@ -165,11 +166,11 @@ class WorkflowBuilder:
         timezone: str = "UTC",
         catch_up: CatchUp = "none",
         input: Any = None,
-        labels: Mapping[str, Any] | None = None,
         deadline: float | dt.timedelta | None = None,
+        **options: Unpack[CommonOptions],
     ) -> Self:
         """A run at each time of a cron expression, or every `when` seconds."""
-        self._options["schedule"] = Schedule(when, timezone, catch_up, input, labels, deadline)
+        self._options["schedule"] = Schedule(when, timezone, catch_up, input, deadline=deadline, **options)
         return self
 
     def retention(self, seconds: float | dt.timedelta) -> Self:

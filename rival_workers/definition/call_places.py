@@ -1,4 +1,4 @@
-"""Where in the code of a user something was called or defined."""
+"""Finds the place in the user's code where a workflow or flow was defined."""
 
 from __future__ import annotations
 

@@ -53,8 +53,7 @@ def for_each(
     **options: Unpack[CompositeOptions],
 ) -> ForEachSpec:
     """Runs the steps of `do` for each item that the function `items` returns, up to `concurrency` at a time. Steps can
-    have the parameters `item` and `index`. Its result is the list of the items' results, unless `collect` is False.
-    """
+    have the parameters `item` and `index`. Its result is the list of the items' results, unless `collect` is False."""
     return ForEachSpec(name, items, do, concurrency, on_failure, collect, options=options)
 
 
@@ -69,8 +68,7 @@ def loop(
 ) -> LoopSpec:
     """Repeats the steps of `do`: until the function `until` returns true (called after each iteration), while `while_`
     does (called before each), or `max_iterations` times. With a condition, reaching the maximum (default 1000) is a
-    failure. Steps can have the parameter `index`. Its result is that of the last iteration.
-    """
+    failure. Steps can have the parameter `index`. Its result is that of the last iteration."""
     return LoopSpec(name, do, until, while_, max_iterations, options=options)
 
 

@@ -1,4 +1,4 @@
-"""The registry of this process, and another one in its place while files are loaded."""
+"""The default registry of this process, and its replacement while files are loaded."""
 
 from __future__ import annotations
 

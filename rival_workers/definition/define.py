@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
@@ -12,31 +11,26 @@ from pydantic import BaseModel, TypeAdapter
 
 from rival_client.errors import InvalidArgument
 from rival_client.model.checks import arguments
-from rival_client.model.limits.given_limits import read_run_limits
-from rival_client.model.policies.policy_options import seconds, unknown_options
-from rival_client.model.starts.priorities import LEVELS
-from rival_client.model.starts.queues import QUEUE_EXPECTED, is_queue
+from rival_client.model.kinds import FLOW
+from rival_client.model.policies.run_policies import RunPolicies, unknown_steps
 from rival_workers.definition.call_places import Place
 from rival_workers.definition.function_calls import Resolve
 from rival_workers.definition.given_rules import read_rules
-from rival_workers.definition.given_steps import OPTIONS, checked_injection
-from rival_workers.definition.hooks import read_hooks
+from rival_workers.definition.given_steps import checked_injection
 from rival_workers.definition.inject import HANDLER_NAMES
 from rival_workers.definition.options import WorkflowOptions
 from rival_workers.definition.plan_builder import PlanBuilder
 from rival_workers.definition.problems import Scope
 from rival_workers.definition.results import Results, type_results
-from rival_workers.definition.schedules import planned_schedule
 from rival_workers.definition.source_lines import with_line
 from rival_workers.definition.step_references import Reading, check_reading
-from rival_workers.definition.whole_run import WholeRun
+from rival_workers.definition.whole_run import WholeRun, read_whole_run
 from rival_workers.definition.workflow import WorkflowDefinition, validated
 from rival_workers.engine.nodes import Body
 from rival_workers.engine.plan import Plan
+from rival_workers.engine.policies import Policies
+from rival_workers.engine.step_limits import contradictions
 from rival_workers.errors import DefinitionError, InvalidResult
-
-#: The parameters of a workflow in code beside `WorkflowOptions`.
-_OWN_OPTIONS = ("input", "description", "on_error", "policies")
 
 
 def _reader_of(input: Any) -> Callable[[Any], Any] | None:
@@ -72,13 +66,14 @@ def define_workflow(
     body, problems = _body(builder, steps), builder.problems
     handler = None if on_error is None else checked_injection(on_error, HANDLER_NAMES, "on_error", problems)
     problems += _what_is_wrong(name, input)
-    whole = _whole_run(name, input, options, problems)
+    whole = read_whole_run(name, _reader_of(input), options, problems)
     builder.routes |= {"": whole.route} if whole.route else {}
-    reading = _check_plan(builder, body, results)
+    reading = _check_plan(name, builder, body, results, whole)
     located = partial(_located, name, source, place)
-    _refuse([*builder.problems_elsewhere, *map(located, problems)], map(located, reading.unseen))
+    unseen = [*map(located, reading.unseen)]
+    _refuse([*builder.problems_elsewhere, *map(located, problems)], unseen)
     written: dict[str, Any] = {"input_type": input, "description": description, "source": source, "place": place}
-    return WorkflowDefinition(
+    found = WorkflowDefinition(
         name,
         body,
         builder.calls,
@@ -86,40 +81,12 @@ def define_workflow(
         on_error=handler,
         whole=whole,
         returns=builder.returns,
-        unseen=list(map(located, reading.unseen)),
+        unseen=unseen,
         document=replace(builder.document, on_cancel=whole.on_cancel),
         rule_hooks=builder.hooks,
     )
-
-
-def _whole_run(name: str, input: Any, given: WorkflowOptions, problems: list[str]) -> WholeRun:
-    """What the definition says about whole runs, checked."""
-    problems += unknown_workflow_options(given)
-    retention = seconds(given.get("retention"))
-    if retention is not None and not _is_duration(retention):
-        problems.append(f"retention: give seconds or a timedelta (0: for ever), not {retention!r}")
-    queue, priority = given.get("queue"), given.get("priority")
-    if queue is not None and not is_queue(queue):
-        problems.append(f"queue: give {QUEUE_EXPECTED}, not {queue!r}")
-    if priority is not None and (not isinstance(priority, str) or priority not in LEVELS):
-        problems.append(f"priority: give one of {', '.join(LEVELS)}, not {priority!r}")
-    limits = read_run_limits(given.get("concurrency_limit"), given.get("rate_limit"), problems)
-    planned = planned_schedule(given.get("schedule"), name, _reader_of(input), problems)
-    undo = given.get("compensate_on_cancel") or False
-    if not isinstance(undo, bool):
-        problems.append(f"compensate_on_cancel: give True or False, not {undo!r}")
-    return WholeRun(planned, retention, limits, read_hooks(given.get("hooks"), problems), queue, priority, undo)
-
-
-def unknown_workflow_options(given: Mapping[str, Any]) -> list[str]:
-    known = (*_OWN_OPTIONS, *WorkflowOptions.__annotations__)
-    steps = [key for key in given if key not in known and key in OPTIONS]
-    advice = [
-        f"{key} is an option of steps, not of a workflow: give it to the steps; for a flow as a whole, write "
-        f"@step({key}=…) below @flow(…)"
-        for key in steps
-    ]
-    return [*advice, *unknown_options({key: given[key] for key in given if key not in steps}, known)]
+    _refuse([*map(located, contradictions(found.policies, found.limits))], unseen)
+    return found
 
 
 def _refuse(problems: list[str], unseen: Iterable[str]) -> None:
@@ -155,16 +122,31 @@ def _what_is_wrong(name: Any, input: Any) -> Iterator[str]:
         yield f"input: the input must be a type (a pydantic model, a dataclass, dict, …), not {input!r}"
 
 
-def _check_plan(builder: PlanBuilder, body: Body, results: Any) -> Reading:
-    """Checks of the whole plan: that steps read existing steps, and the types of results."""
+def _check_plan(name: str, builder: PlanBuilder, body: Body, results: Any, whole: WholeRun) -> Reading:
+    """Checks of the whole plan: that rules and steps name existing steps, and the types of results."""
     if builder.incomplete:
         return Reading()
     plan = Plan(nodes=body)
+    if builder.policies.rules:
+        builder.problems += unknown_steps(RunPolicies(builder.policies.rules), name, plan.model_dump(mode="json"))
+        builder.problems += _rules_for_flows(name, builder, plan)
+    if whole.schedule is not None and (rules := whole.schedule.options.policies) is not None:
+        unknown = unknown_steps(rules, name, plan.model_dump(mode="json"))
+        builder.problems += [f"schedule: {problem}" for problem in unknown]
     builder.problems += type_results(plan, builder.returns, results)
     builder.problems += _unfit_fallbacks(builder)
     reading = check_reading(plan, builder.calls)
     builder.problems += reading.out_of_order
     return reading
+
+
+def _rules_for_flows(name: str, builder: PlanBuilder, plan: Plan) -> Iterator[str]:
+    """Problems of the rules that match no node of the plan: they are for the steps that its flows call. Nested
+    workflows have rules of their own."""
+    policies = Policies(name, plan, builder.document)
+    own = [policies.node(place) for place in plan.places.values() if policies.is_own(place)]
+    if any(node.kind == FLOW for node in own):
+        yield from builder.policies.misplaced_in_flows(name, own)
 
 
 def _unfit_fallbacks(builder: PlanBuilder) -> Iterator[str]:
@@ -175,10 +157,6 @@ def _unfit_fallbacks(builder: PlanBuilder) -> Iterator[str]:
                 builder.returns[place].stored(value, f"value(…), the fallback of step {place!r},")
         except InvalidResult as error:
             yield f"option fallback: {error}"
-
-
-def _is_duration(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 def _body(builder: PlanBuilder, steps: Any) -> Body:

@@ -9,11 +9,12 @@ from typing_extensions import ParamSpec, TypeVar
 
 from rival_workers.definition.call_places import calling_place, in_a_notebook
 from rival_workers.definition.default_registry import registry_for
-from rival_workers.definition.define import define_workflow, unknown_workflow_options
+from rival_workers.definition.define import define_workflow
 from rival_workers.definition.given_steps import keep_decorator_options
 from rival_workers.definition.options import WorkflowOptions
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.rules import PolicyRule
+from rival_workers.definition.whole_run import unknown_workflow_options
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.errors import DefinitionError
 

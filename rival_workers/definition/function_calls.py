@@ -1,4 +1,4 @@
-"""How to call the functions of a workflow, by their places in its plan, and what an outer workflow reads of an inner
+"""How to call the functions of a workflow, by their places in its plan, and what an outer workflow needs of an inner
 one.
 """
 
@@ -34,6 +34,8 @@ class Assembled(Protocol):
     name: str
     on_error: Injection | None
 
+    @property
+    def input_schema(self) -> dict[str, Any] | None: ...
     @property
     def body(self) -> Body: ...
     @property

@@ -26,10 +26,14 @@ def read_rules(policies: Any, problems: list[str]) -> RuleSet:
         problems.append("policies: give a list of (matcher, options)")
         return RuleSet()
     predicates: dict[str, Predicate] = {}
-    read = [(_read(number, one, predicates, problems), one) for number, one in enumerate(policies)]
-    found = [(rule, one[1]) for rule, one in read if rule is not None]
-    hooks = tuple(_hooks(number, given, problems) for number, (_, given) in enumerate(found))
-    return RuleSet(tuple(rule for rule, _ in found), tuple(given for _, given in found), predicates, hooks)
+    rules = tuple(_read(number, one, predicates, problems) for number, one in enumerate(policies))
+    given = tuple(one[1] if _is_pair(one) else {} for one in policies)
+    hooks = tuple(_hooks(number, options, problems) for number, options in enumerate(given))
+    return RuleSet(rules, given, predicates, hooks)
+
+
+def _is_pair(one: Any) -> bool:
+    return isinstance(one, Sequence) and len(one) == 2 and isinstance(one[1], Mapping)
 
 
 def _hooks(number: int, given: Mapping[str, Any], problems: list[str]) -> Mapping[str, Any]:
@@ -39,10 +43,10 @@ def _hooks(number: int, given: Mapping[str, Any], problems: list[str]) -> Mappin
     return hooks
 
 
-def _read(number: int, one: Any, predicates: dict[str, Predicate], problems: list[str]) -> Rule | None:
-    if not (isinstance(one, Sequence) and len(one) == 2 and isinstance(one[1], Mapping)):
+def _read(number: int, one: Any, predicates: dict[str, Predicate], problems: list[str]) -> Rule:
+    if not _is_pair(one):
         problems.append(f"policies[{number}]: give (matcher, options), such as ('charge', {{'timeout': 5}})")
-        return None
+        return Rule(Matcher(), {})
     found: list[str] = []
     options = {key: value for key, value in one[1].items() if key != "hooks"}
     rule = Rule(_matcher(one[0], number, predicates, found), checked_options(options, RULE_OPTIONS, found))

@@ -1,4 +1,4 @@
-"""What a user gave as a step: its name, its options, where it is written, and the parameters of its function."""
+"""Reads what a user gave as a step: its name, its options, where it is written, and the parameters of its function."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ they run at most once, in the worker, and are not repeated after a crash.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -60,4 +61,20 @@ def read_hooks(given: Any, problems: list[str], known: Sequence[str] = HOOKS) ->
             problems.append(f"hooks: unknown hook {name!r}{meant}; known are {', '.join((*known, STRICT))}")
         elif not callable(hook):
             problems.append(f"hooks: {name} must be a function, not {hook!r}")
+        elif not _takes_an_event(hook):
+            problems.append(f"hooks: {name} is called with one argument, the event: write def {_name(hook)}(event)")
     return dict(given)
+
+
+def _takes_an_event(hook: Any) -> bool:
+    try:
+        inspect.signature(hook).bind(None)
+    except TypeError:
+        return False
+    except ValueError:
+        return True  # a builtin does not say what it takes
+    return True
+
+
+def _name(hook: Any) -> str:
+    return getattr(hook, "__name__", type(hook).__name__)

@@ -1,4 +1,4 @@
-"""Finds out from the signature of a user's function which values to call it with, as pytest does for fixtures."""
+"""Decides from the signature of a user's function which values to pass to it, as pytest does for fixtures."""
 
 from __future__ import annotations
 

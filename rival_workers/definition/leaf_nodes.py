@@ -1,4 +1,4 @@
-"""Makes the leaves of a plan: the steps, flows, waits and delays in a list of steps."""
+"""Makes the leaves of a plan: the steps and flows in a list of steps. `waits` makes the waits."""
 
 from __future__ import annotations
 
@@ -6,22 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
-from pydantic import ValidationError
-
-from rival_client.errors import InvalidArgument
-from rival_client.model.checks import amounts, arguments
 from rival_client.model.limits.given_limits import functions_of
 from rival_client.model.limits.limit_options import LIMITS
 from rival_client.model.policies.matchers import Node
 from rival_client.model.policies.policy_rules import overridden
 from rival_workers.definition.function_calls import Call
 from rival_workers.definition.given_steps import as_spec, checked_injection, is_name, name_of
-from rival_workers.definition.inject import Injection
-from rival_workers.definition.problems import Collector, Scope
-from rival_workers.definition.return_types import returns_of_model
+from rival_workers.definition.problems import Scope
 from rival_workers.definition.steps import StepSpec
-from rival_workers.definition.waits import WaitSpec, receive
-from rival_workers.engine.nodes import AnyNode, FlowNode, SleepNode, StepNode, WaitNode
+from rival_workers.definition.waits import Wait, WaitBuilder
+from rival_workers.engine.nodes import AnyNode, FlowNode, StepNode
 from rival_workers.engine.paths import FALLBACK, KEY
 
 
@@ -34,22 +28,15 @@ class FlowSpec(Protocol):
     version: str | None
 
 
-@dataclass(frozen=True)
-class Sleep:
-    """`delay_step(seconds=20)`."""
-
-    name: str
-    seconds: Any
-    #: Problems of its arguments.
-    problems: tuple[str, ...] = ()
+def is_leaf(thing: Any) -> bool:
+    """Whether a list of steps may contain it: a function, a flow, `step(…)`, a dict or a wait."""
+    return callable(thing) or isinstance(thing, StepSpec | Wait | dict)
 
 
 @dataclass
-class LeafBuilder(Collector):
+class LeafBuilder(WaitBuilder):
     def _leaf(self, thing: Any, scope: Scope) -> AnyNode | None:
-        if isinstance(thing, Sleep):
-            return self._sleep(thing, scope)
-        if isinstance(thing, WaitSpec):
+        if isinstance(thing, Wait):
             return self._wait(thing, scope)
         try:
             spec = as_spec(thing)
@@ -73,7 +60,7 @@ class LeafBuilder(Collector):
         return StepNode(external=config.is_external, **common)
 
     def _flow(self, spec: StepSpec, flow: FlowSpec, scope: Scope) -> AnyNode:
-        """Its options apply to the function as a whole, from one wait to the next; policies apply to its steps."""
+        """Its options apply to each execution of the flow's function; policies apply to the steps that it calls."""
         name = spec.options.get("name") or flow.name
         found = list(spec.problems)
         place = scope.prefix + str(name)
@@ -91,7 +78,7 @@ class LeafBuilder(Collector):
         return FlowNode(type="flow", code=flow.version, **common)
 
     def _with_given(self, spec: StepSpec, node: Node, *names: str) -> StepSpec:
-        """With the functions that the rule for it has. Those of other reactions are the step's own alone."""
+        """Adds the options of these `names` that a rule gives to the node. Rules have no handlers or compensations."""
         tagged = replace(node, tags=tuple(self.tags.get(node.path, ())))
         given = overridden(self.policies.given_for(tagged), spec.options)
         return replace(spec, options={**spec.options, **{name: given.get(name) for name in names}})
@@ -108,7 +95,7 @@ class LeafBuilder(Collector):
         self._limit_keys(scope.prefix + str(name), spec, scope, problems)
         if not is_name(name):
             self.incomplete = True
-            problems.append(f"step name {name!r}: use letters, digits, _ and -; give one with step(…, name=…)")
+            problems.append(f"step name {name!r}: use letters, digits, _, - and .; give one with step(…, name=…)")
         for problem in problems:
             self._problem(problem, function)
         if called is not None:
@@ -123,63 +110,3 @@ class LeafBuilder(Collector):
                 problems.append("two limits have keys by functions of the same name: give the functions other names")
             makes_key = checked_injection(limit.function, scope.allowed, f"{place}'s limit key", problems)
             self.calls |= {} if makes_key is None else {role: Call(makes_key)}
-
-    def _sleep(self, sleep: Sleep, scope: Scope) -> AnyNode | None:
-        for problem in sleep.problems:
-            self._problem(problem)
-        if not is_name(sleep.name):
-            self._problem(f"delay name {sleep.name!r}: use letters, digits, _ and -")
-        self._add(scope.prefix + sleep.name, Injection(_wake_up, (), ()))
-        try:
-            return SleepNode(type="sleep", name=sleep.name, seconds=sleep.seconds)
-        except ValidationError as error:
-            self._invalid(sleep.name, error)
-            return None
-
-    def _wait(self, spec: WaitSpec, scope: Scope) -> AnyNode | None:
-        if not is_name(spec.name):
-            self._problem(f"step name {spec.name!r}: use letters, digits, _ and -; give one with name=…")
-            return None
-        with self._at(f" {spec.name!r}"):
-            common = self._common(spec, scope)
-            place = scope.prefix + spec.name
-            key = None if callable(spec.key) else spec.key
-            self._check_wait(spec)
-            if callable(spec.key):
-                self._ask(place, "key", spec.key, scope)
-            received = receive(spec.topic, spec.timeout, spec.on_timeout)
-            self.calls[place] = Call(Injection(received, ("event",), ()))
-            if spec.model is not None:
-                self.returns[place] = returns_of_model(spec.model)
-            try:
-                return WaitNode(
-                    type="wait_event",
-                    topic=spec.topic,
-                    key=key,
-                    own_key=callable(spec.key),
-                    where=None if spec.where is None else dict(spec.where),
-                    timeout=spec.timeout,
-                    on_timeout=spec.on_timeout,
-                    **common,
-                )
-            except ValidationError as error:
-                self._invalid(spec.name, error)
-                return None
-
-    def _check_wait(self, spec: WaitSpec) -> None:
-        checks: list[tuple[Callable[[str, object], Any], str, Any]] = [
-            (arguments.name, "topic", spec.topic),
-            (arguments.fields, "where", spec.where),
-            (amounts.seconds, "timeout", spec.timeout),
-        ]
-        if not callable(spec.key):
-            checks.append((arguments.name, "key", spec.key))
-        for check, option, value in checks:
-            try:
-                arguments.optional(check, option, value)
-            except InvalidArgument as error:
-                self._problem(f"option {option} of {spec.name!r}: {error.problem}")
-
-
-def _wake_up() -> None:
-    """The function of a sleep."""

@@ -1,4 +1,4 @@
-"""Names in a workflow file that are almost `steps`, `on_error` or `Input`, and would silently have no effect."""
+"""Finds names in a workflow file that are almost `steps`, `on_error` or `Input`, and would silently have no effect."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from rival_workers.definition.composite_specs import CompositeSpec
-from rival_workers.definition.flows import Flow
-from rival_workers.definition.steps import StepSpec
-from rival_workers.definition.waits import WaitSpec
+from rival_workers.definition.leaf_nodes import is_leaf
 
 
 def misspelt(module: ModuleType) -> Iterator[tuple[str, str]]:
@@ -23,7 +21,7 @@ def misspelt(module: ModuleType) -> Iterator[tuple[str, str]]:
 
 
 def _is_step_like(thing: Any) -> bool:
-    return callable(thing) or isinstance(thing, StepSpec | CompositeSpec | WaitSpec | Flow | dict)
+    return is_leaf(thing) or isinstance(thing, CompositeSpec)
 
 
 def lookalikes(module: ModuleType) -> Iterator[str]:

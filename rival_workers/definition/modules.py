@@ -25,7 +25,7 @@ def _is_hidden(path: Path) -> bool:
 
 
 def load_module(path: Path) -> ModuleType:
-    """Its directory becomes importable, so that files can share steps."""
+    """Imports a workflow file. Its directory becomes importable, so that files can share steps."""
     if not path.is_file():
         raise DefinitionError([f"{path}: this file does not exist"])
     digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]

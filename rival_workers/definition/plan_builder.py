@@ -22,6 +22,7 @@ from rival_workers.definition.given_steps import is_name
 from rival_workers.definition.inject import IN_ITEM, IN_LOOP
 from rival_workers.definition.leaf_nodes import LeafBuilder
 from rival_workers.definition.problems import Scope
+from rival_workers.definition.returns import NestedInput
 from rival_workers.engine.nodes import AnyNode, Body, BranchNode, ForEachNode, LoopNode, ParallelNode, WorkflowNode
 from rival_workers.engine.paths import HANDLER
 from rival_workers.engine.policies import PolicyDocument
@@ -77,7 +78,7 @@ class PlanBuilder(LeafBuilder):
             return self._workflow(spec, scope)
         with self._at(f" {spec.name!r}", spec.origin):
             if not is_name(spec.name.removesuffix("?") if isinstance(spec.name, str) else spec.name):
-                self._problem(f"name {spec.name!r}: use letters, digits, _ and -, and a ? at the end if you like")
+                self._problem(f"name {spec.name!r}: use letters, digits, _, - and ., and a ? at the end if you like")
                 return None
             common = self._common(spec, scope)
             try:
@@ -142,6 +143,8 @@ class PlanBuilder(LeafBuilder):
             common = self._common(spec, scope)
             if spec.input is not None:
                 self._ask(path, "input", spec.input, scope)
+                if nested.input_schema is not None:
+                    self.returns[f"{path}!input"] = NestedInput(nested.name, nested.input_schema)
             if nested.on_error is not None and common["on_error"]:
                 self._problem(f"workflow {spec.name!r} has an on_error of its own: give it none here")
         common["on_error"] |= nested.on_error is not None

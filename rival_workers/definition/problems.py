@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import ValidationError
 
@@ -16,7 +16,6 @@ from rival_client.model.policies.option_conflicts import conflicts
 from rival_client.model.policies.policy_options import checked_options
 from rival_client.model.policies.policy_rules import Layer, Rule, own_layer, resolve
 from rival_client.model.policies.step_config import StepConfig
-from rival_workers.definition.composite_specs import CompositeSpec
 from rival_workers.definition.function_calls import Call
 from rival_workers.definition.given_steps import checked_injection, location, options_for
 from rival_workers.definition.inject import COMPENSATION_NAMES, HANDLER_NAMES, STEP_NAMES, Injection
@@ -24,7 +23,6 @@ from rival_workers.definition.misplaced_options import misplaced
 from rival_workers.definition.return_types import returns_of
 from rival_workers.definition.returns import Returns
 from rival_workers.definition.rules import RuleSet
-from rival_workers.definition.waits import WaitSpec
 from rival_workers.engine.paths import COMPENSATION, FALLBACK, HANDLER
 
 
@@ -46,6 +44,17 @@ class Scope:
 
     def inner(self, prefix: str, *more: str) -> Scope:
         return Scope(prefix, tuple(dict.fromkeys((*self.allowed, *more))))
+
+
+class NodeSpec(Protocol):
+    """A composite or a wait, not checked yet."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def options(self) -> Mapping[str, Any]: ...
 
 
 @dataclass
@@ -117,7 +126,7 @@ class Collector:
             found[option] = called is not None
         return found
 
-    def _common(self, spec: CompositeSpec | WaitSpec, scope: Scope) -> dict[str, Any]:
+    def _common(self, spec: NodeSpec, scope: Scope) -> dict[str, Any]:
         """The fields of all composites and waits: name, options, handler."""
         found: list[str] = []
         options = {key: value for key, value in spec.options.items() if key != "compensate"}

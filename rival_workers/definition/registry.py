@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from rival_workers.definition.workflow import WorkflowDefinition
+from rival_workers.engine.step_limits import contradiction
 from rival_workers.errors import DefinitionError
 
 
@@ -13,6 +14,8 @@ class Registry:
     def __init__(self) -> None:
         self._newest: dict[str, WorkflowDefinition] = {}
         self._versions: dict[tuple[str, str], WorkflowDefinition] = {}
+        #: The number of definitions that were added or renewed.
+        self.changes = 0
         #: Loads changed workflow files, if this process follows them; called for a version that is not known.
         self.look_again: Callable[[], object] = lambda: None
 
@@ -28,12 +31,26 @@ class Registry:
             raise DefinitionError([_refusal(known, workflow)])
         if workflow.unseen and not within_another:
             raise DefinitionError(workflow.unseen)
+        if clashes := self._clashing_limits(workflow):
+            raise DefinitionError(clashes)
         return self.renew(workflow)
+
+    def _clashing_limits(self, workflow: WorkflowDefinition) -> list[str]:
+        """All workflows share the limits of one name."""
+        found = []
+        for other in self._newest.values() if workflow.named_limits else ():
+            shared = workflow.named_limits.keys() & other.named_limits.keys() if other.name != workflow.name else ()
+            for name in sorted(shared):
+                of_both = (f"workflow {other.name!r}", f"workflow {workflow.name!r}")
+                limits = (other.named_limits[name], workflow.named_limits[name])
+                found += contradiction(limits[0], of_both[0], limits[1], of_both[1])
+        return found
 
     def renew(self, workflow: WorkflowDefinition) -> WorkflowDefinition:
         """Makes this the newest version; the version before is kept for its runs."""
         self._versions[workflow.name, workflow.version] = workflow
         self._newest[workflow.name] = workflow
+        self.changes += 1
         return workflow
 
     def keep_only(self, names: Collection[str]) -> None:

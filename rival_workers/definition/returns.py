@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
+from rival_client.errors import InvalidInput
+from rival_client.model.inputs import InputSchema
 from rival_client.model.masked_values import MaskedValue, refuse_masked
+from rival_client.model.payload import dump, load
 from rival_workers.errors import InvalidResult
 
 
@@ -59,6 +63,24 @@ class Returns:
             return self._adapter.validate_json(json.dumps(stored), by_name=True, by_alias=True)
         except ValidationError as error:
             raise InvalidResult(f"{what} is not of type {self.shown}: {problems_of(error)}. {cure}") from None
+
+
+class NestedInput(Returns):
+    """The input that a function makes for a nested workflow: it fits the workflow's schema, as that of a run does."""
+
+    def __init__(self, workflow: str, schema: dict[str, Any]) -> None:
+        super().__init__(Any)
+        self._schema = InputSchema(workflow, schema)
+
+    def stored(self, value: Any, where: str) -> Any:
+        stored = load(dump(value, what=f"the result of {where}", limit=sys.maxsize, is_input=True))
+        problems = self._schema.problems(stored, quote=False)
+        if problems:
+            raise InvalidInput(self._schema.workflow, problems, is_nested=True)
+        return stored
+
+    def restored(self, stored: Any, where: str) -> Any:
+        return stored
 
 
 def problems_of(error: ValidationError) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rival_client.errors import InvalidPayload
 from rival_client.model.cron import checked_rule
 from rival_client.model.payload import DEFAULT_LIMIT, dump, load
+from rival_client.model.policies.run_policies import GivenRule, PoliciesMode
 from rival_client.model.starts.planned_schedules import CatchUp, Planned, checked_catch_up, checked_name
+from rival_client.model.starts.priorities import Priority
+from rival_client.model.starts.run_options import OnConflict
 from rival_client.model.starts.start_options import StartOptions
 
 
@@ -24,6 +27,21 @@ class Schedule:
     input: Any = None
     labels: Mapping[str, Any] | None = None
     deadline: float | dt.timedelta | None = None
+    priority: Priority | None = None
+    singleton: str | None = None
+    #: What a tick does that finds the singleton place taken: "skip" or "queue".
+    on_conflict: OnConflict | None = None
+    #: Rules for the steps of its runs, as of `run(…, policies=…)`.
+    policies: Sequence[GivenRule] | None = None
+    policies_mode: PoliciesMode | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those that `run` takes, too."""
+        return {name: getattr(self, name) for name in _RUN_OPTIONS if getattr(self, name) is not None}
+
+
+_RUN_OPTIONS = ("labels", "deadline", "priority", "singleton", "on_conflict", "policies", "policies_mode")
 
 
 def planned_schedule(
@@ -40,7 +58,7 @@ def planned_schedule(
         its_input = dump(schedule.input, what="the input", limit=DEFAULT_LIMIT, is_input=True)
         if read_input is not None:
             read_input(load(its_input))
-        options = StartOptions.of_schedule({"labels": schedule.labels, "deadline": schedule.deadline})
+        options = StartOptions.of_schedule(schedule.options)
     except (ValueError, InvalidPayload) as error:
         problems.append(f"schedule: {getattr(error, 'problem', error)}")
         return None

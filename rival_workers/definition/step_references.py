@@ -208,7 +208,7 @@ def _not_there(name: str, scope: NameScope) -> str:
     close = get_close_matches(name, known, 1)
     hint = f"did you mean {close[0]!r}?" if close else f"its steps are {', '.join(known)}."
     return (
-        f"but no step {name!r} exists: {hint} If a workflow around this one has it, register that one, or ask "
+        f"but no step {name!r} exists: {hint} If a workflow around this one has it, register that one, or check "
         f'`"{name}" in steps` first.'
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from rival_client.model.limits.limits import Limit
 from rival_workers.definition.call_places import Place
 from rival_workers.definition.function_calls import Call
 from rival_workers.definition.inject import Injection, injection
@@ -18,6 +19,7 @@ from rival_workers.engine.nodes import Body
 from rival_workers.engine.paths import CANCEL, HANDLER, place_of, role_of
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.policies import Policies, PolicyDocument
+from rival_workers.engine.step_limits import limits_of
 
 
 def _end_cancelled() -> None:
@@ -74,6 +76,11 @@ class WorkflowDefinition:
     def policies(self) -> Policies:
         return Policies(self.name, self.plan, self.document)
 
+    @cached_property
+    def named_limits(self) -> dict[str, Limit]:
+        """The limits of its steps and of its runs."""
+        return {limit.gate_name: limit for limit in (*limits_of(self.policies), *self.limits)}
+
     @property
     def version(self) -> str:
         return self.plan.version
@@ -87,8 +94,11 @@ class WorkflowDefinition:
         return None if self._input is None else self._input.json_schema()
 
     def read_input(self, value: Any) -> Any:
-        """The stored input as the type that the steps expect; ValueError with every problem otherwise."""
-        return value if self._input is None else validated(self._input, value)
+        """The stored input as the type that the steps expect; InputMismatch with every problem otherwise."""
+        try:
+            return value if self._input is None else validated(self._input, value)
+        except ValueError as error:
+            raise InputMismatch(self.name, str(error)) from error
 
     @cached_property
     def calls(self) -> Mapping[str, Call]:
@@ -110,7 +120,7 @@ class WorkflowDefinition:
         return self.calls.get(path if "[" not in path else place_of(path))
 
     def hooks_at(self, path: str) -> Mapping[str, Any]:
-        """The hooks of the attempts of the step at this path: those of the rule for it over those of the workflow."""
+        """The hooks for attempts of this step: hooks of a rule replace the workflow's hooks of the same name."""
         if not self.rule_hooks:
             return self.hooks
         its_own = self.rule_hooks.get(role_of(place_of(path))[0].removesuffix("[]"))
@@ -124,6 +134,14 @@ class WorkflowDefinition:
     def returns_at(self, path: str) -> Returns | None:
         """The type of the result at this path; None: it is plain JSON."""
         return self.returns.get(place_of(path)) if self.returns else None
+
+
+class InputMismatch(ValueError):
+    """An input does not fit the model of a workflow."""
+
+    def __init__(self, workflow: str, problems: str) -> None:
+        super().__init__(problems)
+        self.workflow = workflow
 
 
 def validated(kind: TypeAdapter[Any], value: Any) -> Any:

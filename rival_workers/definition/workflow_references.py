@@ -147,7 +147,7 @@ def _from_module(path: Path, module: ModuleType, references: References) -> Work
 
 
 def _options(module: ModuleType) -> WorkflowOptions:
-    """What the file says about its runs as a whole. A module (`import queue`) or a function of such a name is none."""
+    """The settings of the file for whole runs. A module (`import queue`) or a function of such a name is ignored."""
     found = {name: getattr(module, name, None) for name in WorkflowOptions.__annotations__}
     given = {name: value for name, value in found.items() if not isinstance(value, ModuleType | FunctionType)}
     return cast(WorkflowOptions, given)

@@ -101,7 +101,7 @@ def kind_of(node: AnyNode) -> str:
 
 
 def options_of(node: AnyNode, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What differs from the defaults, by the names that users write: of the plan, and of its options."""
+    """The options of a node that are not the defaults, in the plan and beside it, by the names that users write."""
     own = node.model_dump(mode="json", exclude_defaults=True, exclude=_NOT_OPTIONS)
     if own.pop("external", False):
         own["execution_mode"] = "external"

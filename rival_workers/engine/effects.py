@@ -1,4 +1,4 @@
-"""What follows from the end of a step: a list of effects that a store applies in order, in one transaction.
+"""The effects of a step's end: a list that a store applies in order, in one transaction.
 
 While it applies them, a store carries an outcome: first the ended step's result or error, then that of each composite
 that ends with it. Only a join reads the tables to decide how it continues, so it has the effects of both cases.
@@ -16,6 +16,7 @@ from rival_client.model.lazy import lazy
 from rival_client.model.limits.limits import Limit
 from rival_client.model.policies.policy_rules import DEFAULTS
 from rival_client.model.policies.step_config import StepConfig
+from rival_client.model.record import record
 from rival_client.model.starts.queues import Route
 
 #: The options of the step at a path.
@@ -42,7 +43,7 @@ class WaitFor:
     timeout: float | None = None
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class OpenRow:
     """A row to open. The attempt that has ended claims a leaf at once, or the leaf is scheduled; a composite waits."""
 
@@ -69,7 +70,8 @@ class OpenRow:
 
     def at_item(self, of: str, index: int) -> OpenRow:
         """The row for the item with this index, made from the template for all items."""
-        return replace(self, path=self.path.replace(f"{of}[]", f"{of}[{index}]", 1))
+        path = self.path.replace(f"{of}[]", f"{of}[{index}]", 1)
+        return OpenRow(path, self.kind, self.lanes, self.delay, self.wait, self.token, self.route)
 
 
 # -- sources of a composite's result       ----------------------------------------------------------------
@@ -107,10 +109,7 @@ class ResultsByName:
 ResultSource = Carried | Nothing | ResultOf | ResultsOfItems | ResultsByName
 
 
-# -- effects ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
+@record(frozen=True)
 class Close:
     """A composite ends; a "failed" one with the error that the store carries."""
 
@@ -122,8 +121,7 @@ class Close:
 @dataclass(frozen=True)
 class EndFallback:
     """A step that has waited for its fallback function ends: with the result that the store carries or, if that is an
-    error, with its own, which the store then carries.
-    """
+    error, with its own, which the store then carries."""
 
     path: str
     status: Literal["completed", "skipped", "failed"]
@@ -247,7 +245,7 @@ Effect = (
 )
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Advance:
     """The effects of a step's end, and the options of the steps that they open."""
 
@@ -288,8 +286,7 @@ class Advance:
     @lazy
     def next_values(self) -> tuple[str | None, str | None, float | None, str | None]:
         """Path, kind, time limit and policy of that step."""
-        leaf = self.next_leaf
-        if leaf is None:
+        if (leaf := self.next_leaf) is None:
             return None, None, None, None
         return leaf.path, leaf.kind, self.config_of(leaf.path).limit, self.policy_of(leaf.path)
 
@@ -308,7 +305,9 @@ class Advance:
     def of_item(self, item: str) -> Advance:
         """The same for another item of the for_each."""
         _, join = self.effects
-        return replace(self, effects=(Close(item, statuses.COMPLETED), join))
+        own = Advance((Close(item, statuses.COMPLETED), join), self.config_of, self.policy_of, self.only_inline)
+        own.__dict__.update(lane=self.lane and (item, *self.lane[1:]), next_leaf=None, completes_run=False)
+        return own
 
     @lazy
     def completes_run(self) -> bool:

@@ -124,7 +124,7 @@ class _Reading:
         return self._compensate("", end) if undo else end
 
     def fallen_back(self, base: str, end: End, on_failure: FailureAction) -> Effects:
-        """The step ends as the function that it has fallen back to; if that has failed, with its own error."""
+        """End a step with the outcome of its fallback function, or with the step's own error if that failed too."""
         place = self.plan.place(base)
         if end.overrides is not None:
             return (RetryWith(open_node(place.node, base)[0], end.overrides),)
@@ -268,7 +268,9 @@ class _Reading:
         up, iteration = paths.above(path)
         match place.parent.node:
             case ParallelNode(on_failure="cancel") | ForEachNode(on_failure="cancel"):
-                return CancelBelow(up), *self._close_failed(place.parent, up)
+                # Before the other lanes: it is not one of those that are cancelled because of it.
+                item = () if iteration is None else (Close(f"{up}[{iteration}]", statuses.FAILED),)
+                return *item, CancelBelow(up), *self._close_failed(place.parent, up)
             case ParallelNode() | ForEachNode():
                 return self._lane_over(place.parent, up, iteration, statuses.FAILED)
         return self._close_failed(place.parent, up)

@@ -1,4 +1,4 @@
-"""What a step can read of its run: which step a name means, the step before it, its item, its input.
+"""Resolves the names that a step can use: which step a name means, the step before it, its item, its input.
 
 Pure: the functions return paths; the callers read the rows.
 """
@@ -15,8 +15,9 @@ from rival_workers.engine.plan import Place, Plan
 
 
 class NameScope:
-    """The names that a step can use: those around it, the nearest first, and those within branches and parallels
-    there. In a loop a step that has not run in this iteration, and the step itself, mean those of the iteration before.
+    """The names of other steps that a step can use: those of the scopes around it, the nearest first, and within these
+    the steps in branches and parallels. In a loop, the name of the step itself, or of a step that has not run in this
+    iteration, means the row of the iteration before.
     """
 
     def __init__(self, plan: Plan, path: str) -> None:
@@ -64,7 +65,7 @@ class NameScope:
                 return
 
     def _iterations(self, scope: str) -> Iterator[str]:
-        """The scope in this run: in a loop that of this iteration, then that of the iteration before."""
+        """The scopes with numbers: in a loop, this iteration first, then the iteration before."""
         if not scope:
             yield ""
             return

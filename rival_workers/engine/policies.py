@@ -7,6 +7,7 @@ workflow, so that keepers can decide without the code.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic_core import to_jsonable_python
@@ -16,7 +17,7 @@ from rival_client.model.payload import serialise
 from rival_client.model.policies.matchers import Node
 from rival_client.model.policies.policy_rules import DEFAULTS, Because, Layer, Resolved, Rule, own_layer, resolve
 from rival_client.model.policies.rulebook import NO_RULES, Rulebook
-from rival_client.model.policies.run_policies import RunPolicies, load_run_policies
+from rival_client.model.policies.run_policies import NOT_IN_RULES, RunPolicies, load_run_policies
 from rival_client.model.policies.step_config import StepConfig, Target
 from rival_workers.engine import paths
 from rival_workers.engine.effects import Advance
@@ -30,7 +31,8 @@ from rival_workers.engine.policy_document import PolicyDocument as PolicyDocumen
 HANDLER_CONFIG = StepConfig(max_attempts=1)
 _EXTERNAL = StepConfig(execution_mode="external")
 
-#: Combinations of rules of runs and of the fleet that one workflow keeps.
+#: Combinations of rules of runs and of the fleet that one workflow keeps, and names of steps of flows: code can make
+#: new ones without end.
 _KEPT = 1000
 
 
@@ -59,9 +61,12 @@ class Policies:
         self.run, self.book, self.labels = run, book, labels or {}
         #: By place: a for_each has many paths, and one place.
         self._resolved: dict[str, Resolved] = {}
+        self._recorded: dict[str, str | None] = {}
         self._over: dict[Any, Policies] = {}
         #: What follows from the success of a plain step, by path.
         self.advances: dict[str, Advance] = {}
+        #: Steps of flows that have no options of their own.
+        self._plain_steps: dict[tuple[str, str], Resolved] = {}
         #: These options without the rules of the fleet, and the rules of the run as stored.
         self.base: Policies = self
         self.given: Mapping[str, Any] | None = None
@@ -82,15 +87,23 @@ class Policies:
             found.base, found.given = self, run
         return found
 
-    def under(self, book: Rulebook) -> Policies:
-        """The same run with the rules that the fleet has now."""
-        return self if book.version == self.book.version else self.base.over(self.given, book, self.labels)
+    def under(self, book: Rulebook, labels: Mapping[str, str] | None) -> Policies:
+        """The same run with the rules that the fleet has now. `labels`: of the run; `self` does not have them
+        if no rule needed them so far."""
+        return self if book.version == self.book.version else self.base.over(self.given, book, labels)
 
     def recorded(self, path: str) -> str | None:
-        """What rules of the run and of the fleet have changed at this path, as JSON; None: nothing."""
+        """What rules of the run and of the fleet have changed at this path, as JSON; None: nothing. Kept, so that most
+        attempts look it up."""
         if self.run is None and not self.book.rules:
             return None
-        resolved = self.resolved(path)
+        place = paths.place_of(path)
+        if place not in self._recorded:
+            self._recorded[place] = self._changed_by_rules(place)
+        return self._recorded[place]
+
+    def _changed_by_rules(self, place: str) -> str | None:
+        resolved = self.resolved(place)
         changed = {
             name: {"value": getattr(resolved.config, name), "layer": why.layer, "rule": why.rule}
             for name, why in resolved.because.items()
@@ -156,13 +169,18 @@ class Policies:
 
     def _layers(self, own: Options, place: Place) -> tuple[Layer, ...]:
         given = Layer("fleet", self.book.rules), Layer("run", () if self.run is None else self.run.rules)
+        rules = self._rules(place)
         if self.run is not None and self.run.mode == "replace":
-            return given
-        return *given, own_layer(own), Layer("workflow", self._rules(place))
+            own, rules = _shared(own), [replace(one, options=_shared(one.options)) for one in rules]
+        return *given, own_layer(own), Layer("workflow", rules)
 
     def _rules(self, place: Place) -> Sequence[Rule]:
-        """Those of the workflow that has the node."""
+        """The rules of the workflow that contains the node."""
         return self.document.rules.get(next(_workflows_around(place)), ())
+
+    def is_own(self, place: Place) -> bool:
+        """The node is one of the workflow itself, not of a nested one."""
+        return next(_workflows_around(place)) == ""
 
     def _route(self, place: Place) -> Options:
         """Queue and priority of the workflow that has the node, or of one around that."""
@@ -187,6 +205,17 @@ class Policies:
 
     def of_flow_step(self, flow: str, name: str, own: Options, tags: Sequence[str] = ()) -> Resolved:
         """A step that the flow at this path calls: its own options, over the rules for the flow's workflow."""
+        if own or tags:
+            return self._of_flow_step(flow, name, own, tags)
+        key = (paths.place_of(flow), name)
+        found = self._plain_steps.get(key)
+        if found is None:
+            if len(self._plain_steps) >= _KEPT:
+                self._plain_steps.clear()
+            found = self._plain_steps[key] = self._of_flow_step(flow, name, own, tags)
+        return found
+
+    def _of_flow_step(self, flow: str, name: str, own: Options, tags: Sequence[str]) -> Resolved:
         place = self.plan.place(flow)
         around = self.node(place)
         path, target = f"{place.path}/{name}", "flow_step"
@@ -198,6 +227,11 @@ def _workflows_around(place: Place) -> Iterator[str]:
     """The places of the nested workflows that have the node, the innermost first, and that of the whole one."""
     yield from (one.path for one in place.lineage() if isinstance(one.node, WorkflowNode))
     yield ""
+
+
+def _shared(options: Options) -> Options:
+    """The limits, which hold for all runs: the rules of one run do not replace them."""
+    return {name: value for name, value in options.items() if name in NOT_IN_RULES}
 
 
 def _with_route(resolved: Resolved, route: Options) -> Resolved:

@@ -1,4 +1,4 @@
-"""What the definition of a workflow says about the options of its steps, as it is stored beside the plan. Pure."""
+"""The options of steps in the definition of a workflow, as stored beside the plan. Pure."""
 
 from __future__ import annotations
 

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
 from typing import Any
 
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
-from rival_client.model.kinds import CHILD, CHILD_RESULT, VALUE
+from rival_client.model.kinds import CHILD, CHILD_RESULT, FLOW_WAIT, VALUE
 from rival_client.model.payload import Json, load
+from rival_client.model.record import record
 from rival_workers.errors import FlowChanged
 
 _HISTORY_NAMES = {statuses.WAITING_RETRY: entries.RETRIED, statuses.CANCELLED: entries.GIVEN_UP}
+#: Kinds whose own names users do not know, in errors.
+_NOUNS = {FLOW_WAIT: "wait for an event", CHILD: "child run", CHILD_RESULT: "result of the child run"}
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Checkpoint:
     """A stored checkpoint."""
 
@@ -54,7 +56,7 @@ class Checkpoint:
         return self.kind == VALUE or (self.kind == CHILD and self.is_over and self.end_order is None)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class CheckpointRef:
     """A checkpoint that a flow has reached. `found`: the stored one, if an earlier attempt has reached it."""
 
@@ -66,7 +68,7 @@ class CheckpointRef:
     begun_after: int | None = None
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class CheckpointWrite:
     """The new status of a checkpoint, to be stored."""
 
@@ -83,9 +85,14 @@ class CheckpointWrite:
 
     def stored(self, ended_at: float | None = None) -> Checkpoint:
         """The checkpoint after this write."""
-        ref, result = self.ref, load(self.result)
-        stored = Checkpoint(ref.path, ref.kind, self.status, ref.number, self.attempts, result, self.error)
-        return replace(stored, end_order=self.end_order, ended_at=ended_at)
+        ref, what = self.ref, (load(self.result), self.error, None, self.end_order, ended_at)
+        return Checkpoint(ref.path, ref.kind, self.status, ref.number, self.attempts, *what)
+
+    def received_as(self, order: int) -> CheckpointWrite:
+        """The same, with the position of its end."""
+        # Each checkpoint needs it, and `replace` costs several times as much.
+        given = (self.ref, self.status, self.result, self.error, self.attempts, self.delay)
+        return CheckpointWrite(*given, order, self.ago)
 
     @property
     def what(self) -> str:
@@ -141,9 +148,8 @@ class Replay:
         before = self._numbers.get((lane, number)) or found
         if before is not None and (before.path, before.kind) != (path, kind):
             where = f"checkpoint {number + 1}" + (f" of lane {lane}" if lane else "")
-            raise self.changed(
-                f"{where}: the flow reaches {kind} {path!r}, but has reached {before.kind} {before.path!r} before."
-            )
+            now, then = _named(kind, path), _named(before.kind, before.path)
+            raise self.changed(f"{where}: the flow reaches {now}, but has reached {then} before.")
         return CheckpointRef(path, kind, number, found, begun_after)
 
     def result_of(self, spawn: CheckpointRef, begun_after: int | None = None) -> CheckpointRef:
@@ -166,6 +172,11 @@ class Replay:
     def _lane_of(self, path: str) -> str:
         rest = path[len(self.flow) + 1 :]
         return rest[1:].partition(":")[0] if rest.startswith("#") else ""
+
+
+def _named(kind: str, path: str) -> str:
+    """A checkpoint as users know it, for errors."""
+    return f"the {_NOUNS.get(kind, kind)} {path!r}"
 
 
 def _last_phase(found: Collection[Checkpoint]) -> int:

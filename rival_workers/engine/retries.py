@@ -7,7 +7,7 @@ widens the second. `no_retry_on` wins over `retry_on`, and a StepError over both
 
 from __future__ import annotations
 
-from rival_client.model.history_entries import TIMED_OUT
+from rival_client.model.history_entries import EXPIRED, TIMED_OUT
 from rival_client.model.policies.error_names import matching
 from rival_client.model.policies.step_config import Backoff, StepConfig
 from rival_workers.engine.outcomes import Failure
@@ -35,6 +35,9 @@ def why_not_retried(config: StepConfig, attempt: int, outcome: Failure) -> str |
 
 def _refused(config: StepConfig, outcome: Failure) -> str | None:
     """Why the error does not lead to a retry, however many attempts are left."""
+    if outcome.outcome == EXPIRED:
+        # It is not the end of an attempt, and its time does not begin again.
+        return "its queue_timeout is over" if outcome.error.get("type") == "QueueTimeout" else "its deadline is over"
     if outcome.is_chosen:
         return None if outcome.behavior == "retry" else f"its StepError says behavior={outcome.behavior!r}"
     if outcome.outcome == TIMED_OUT and config.on_timeout is not None:

@@ -1,4 +1,4 @@
-"""How long an error asks to wait before a retry, as seconds. Pure, but for a date: that is compared with the clock."""
+"""Converts the wait that an error asks for to seconds. Pure, except that a date is compared with the clock."""
 
 from __future__ import annotations
 

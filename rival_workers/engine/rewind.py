@@ -39,8 +39,8 @@ def retry(plan: Plan, rows: Iterable[Row]) -> RewindPlan:
 
 
 def rewind(plan: Plan, rows: Iterable[Row], path: str) -> RewindPlan:
-    """Continue with the step at this path, whether or not it has ended. The path may be that of an item or iteration
-    (`f[1]`), which begins with its first step, or that of a checkpoint of a flow."""
+    """Continue with the step at this path, whether or not it has ended. The path of an item or iteration
+    (`f[1]`) means its first step; the path of a checkpoint of a flow is also valid."""
     all_rows = {row.path: row for row in rows}
     flow = _flow_of(plan, all_rows, path)
     if flow is not None:
@@ -99,7 +99,8 @@ class _Planner:
     # -- sequences ----------------------------------------------------------------------------------------
 
     def _sequence(self, body: Body, scope: str, *, forgives: bool = False) -> bool:
-        """Continue where a sequence has stopped; whether it is open again. `forgives`: a failed one stays failed."""
+        """Continue a sequence at the last node that has begun. Returns whether something in it is open again. With
+        `forgives` a failed node stays failed."""
         reached = [node for node in body if _has_begun(self.rows, scope + node.name)]
         if not reached:
             return False

@@ -1,6 +1,6 @@
-"""What a retry or rewind is planned from, and its plan: the rows of a run, and which of them are deleted, wait again or
-open. Computes which rows a rewind deletes: the target steps and everything after them, at every nesting level, and the
-steps whose compensations have begun, as if they had not been done. Pure.
+"""The input and the result of planning a retry or rewind: the rows of a run, and which of them are deleted, wait again
+or open. Computes which rows a rewind deletes: the target steps and everything after them, at every nesting level, and
+the steps whose compensations have begun, as if they had not been done. Pure.
 
 Each row is visited once, however many targets there are: a run may go back in thousands of lanes.
 """
@@ -159,8 +159,8 @@ class CompensatedSteps:
 
 
 def compensated_steps(plan: Plan, rows: Mapping[str, Row], targets: Collection[str]) -> CompensatedSteps:
-    """`targets`: the steps that the run goes back to. A workflow that has kept its failure to itself stays as it is,
-    with all that was undone in it, unless the run goes back into it or its compensations were stopped."""
+    """Returns the compensations whose rows a rewind to `targets` deletes. Those of a nested workflow whose failure did
+    not stop its parent are kept, unless a target is inside that workflow or its compensations were cancelled."""
     if not plan.compensations:
         return CompensatedSteps()
     scopes = {path.removesuffix(COMPENSATION): row for path, row in rows.items() if row.kind == kinds.COMPENSATING}

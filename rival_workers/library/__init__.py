@@ -77,7 +77,8 @@ class EmbeddedRival(Rival):
         self._process.executor.slots = 1 if pool == "solo" else concurrency
         self._process.executor.start()
         Tasks(app).coordinator = self._process.coordinator
-        worker = InprocWorker(app, pool=pool, concurrency=concurrency, queues=settings.served.in_broker)
+        count, queues = self._process.executor.count_over, settings.served.in_broker
+        worker = InprocWorker(app, pool=pool, concurrency=concurrency, queues=queues, count_over=count)
         worker.start()
         self._process.keeper.start()
         return worker

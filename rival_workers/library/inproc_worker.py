@@ -140,9 +140,11 @@ class InprocWorker:
         concurrency: int = 4,
         queues: Iterable[str] | None = None,
         hostname: str | None = None,
+        count_over: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`count_over`: how many running attempts do not count any more; a stop does not wait for them."""
         self.app = app
-        self.pool = pool
+        self.pool, self._count_over = pool, count_over
         self.concurrency = concurrency
         self.queues = None if queues is None else list(queues)
         self.hostname = hostname or f"inproc-{os.getpid()}@{socket.gethostname()}"
@@ -178,12 +180,12 @@ class InprocWorker:
         """Stops consuming and waits for the running tasks; returns False if some were still running after `timeout`.
 
         Those continue on their daemon threads. With the solo pool the worker itself is still in its task then, and no
-        other worker can start before the task ends.
-        """
+        other worker can start before the task ends."""
         controller, thread = self._controller, self._thread
         if controller is None or thread is None:
             return True
         controller.pool.deadline = monotonic() + timeout
+        controller.pool.count_over = self._count_over
         controller.request_stop()
         # The pool observes the deadline itself; the extra second is for closing the connection.
         thread.join(timeout + 1.0 if self.pool == "threads" else timeout)
@@ -224,8 +226,15 @@ class InprocWorker:
             controller.start()
         finally:
             controller.consuming = False
+            self._drop_requests()
             controller.settled.set()
             _the_only_worker.release()
+
+    def _drop_requests(self) -> None:
+        """Those of tasks that were left running would count as reserved by the next worker of this process."""
+        for request in list(state.requests.values()):
+            if request.hostname == self.hostname:
+                state.task_ready(request)
 
     def _await_consuming(self, controller: InprocController, thread: threading.Thread, timeout: float) -> None:
         controller.settled.wait(timeout)

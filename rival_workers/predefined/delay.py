@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, Never
 
-from rival_workers.definition.leaf_nodes import Sleep
+from rival_workers.definition.waits import Sleep
 
 _UNITS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86_400.0}
 #: Longer delays are probably mistakes, and some exceed the range of a database's timestamps.

@@ -14,11 +14,12 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from rival_client.errors import DatabaseError
+from rival_workers.runtime.attempt.calls_over import UserCall, count_over
 from rival_workers.runtime.host import host_name
 from rival_workers.store.claim_records import Claim
 from rival_workers.store.interface import Store
@@ -53,6 +54,8 @@ class RunningAttempts:
         self.when_dropped: Callable[[], None] = lambda: None
         #: Rows that do not run here, each with the claims in flight that may be theirs.
         self._suspects: dict[Claim, set[object]] = {}
+        #: The calls of functions that run now.
+        self.calls: dict[Claim, UserCall] = {}
 
     def message(self) -> AbstractContextManager[None]:
         """Handle one message. The end of the block removes all attempts that were added within it."""
@@ -76,6 +79,11 @@ class RunningAttempts:
             self._local.message.claims.discard(claim)
 
     @property
+    def messages(self) -> int:
+        """How many messages are being handled."""
+        return len(self._messages)
+
+    @property
     def claims_in_flight(self) -> int:
         return len(self._claims_in_flight)
 
@@ -85,13 +93,20 @@ class RunningAttempts:
             return set().union(*(message.claims for message in self._messages))
 
     def strays(self, rows: Sequence[RunningAttempt]) -> list[RunningAttempt]:
-        """Those of the rows, which were just read, that this process does not run."""
+        """Returns those of the rows just read that this process does not run."""
         with self._lock:
             here = set().union(*(message.claims for message in self._messages))
             unknown = {row.claim: row for row in rows if row.claim not in here}
             in_flight = set(self._claims_in_flight)
             self._suspects = {claim: self._suspects.get(claim, in_flight) & in_flight for claim in unknown}
             return [row for claim, row in unknown.items() if not self._suspects[claim]]
+
+    def end_calls(self, before: Mapping[Claim, UserCall], rows: Sequence[RunningAttempt]) -> None:
+        """`before`: the calls that ran before the rows were read. The table does not need those without a row."""
+        current = {row.claim for row in rows}
+        for claim, call in before.items():
+            if claim not in current:
+                call.end()
 
 
 class _Message:
@@ -168,7 +183,7 @@ class Executor:
         if self._thread is not None:
             self._thread.join(timeout=5)
         try:
-            self._store.forget_executors([self.id])
+            self._store.delete_executors([self.id])
         except DatabaseError as error:
             log.warning("executor %s could not be removed; its lease will expire: %s", self.id, error)
 
@@ -205,19 +220,35 @@ class Executor:
         if self._comparisons_due:
             self._comparisons_due -= 1
             return True
+        if any(call.is_awaiting for call in list(self.running.calls.values())):
+            return True  # its coroutine is cancelled soon after its run
         return self._beats % COMPARE_EVERY == 0 and time.monotonic() >= self._compare_from
 
     def hand_back_strays(self) -> None:
-        """Hand back rows that run in the table but not here: the answer of a claim, or an outcome, was lost."""
-        began = time.monotonic()
+        """Hand back rows that run in the table but not here: the answer of a claim, or an outcome, was lost. End calls
+        that run here but not in the table: the run was cancelled, or the step has moved on."""
+        began, calls = time.monotonic(), dict(self.running.calls)
         if self._former is not None:
             self._store.adopt_attempts(self._former, self.id)
             self._former = self._former if self.running.claims_in_flight else None
-        for stray in self.running.strays(self._store.running_on(self.id)):
+        rows = self._store.running_on(self.id)
+        self.running.end_calls(calls, rows)
+        for stray in self.running.strays(rows):
             claim = stray.claim
             log.warning("run %s step %s runs in the table but not here: released", claim.run_id, claim.path)
             self.hand_back(stray)
         self._compare_from = time.monotonic() + _REST * (time.monotonic() - began)
+
+    def count_over(self) -> int:
+        """Looks in the table; how many attempts are over and still run here. For a process that stops."""
+        try:
+            calls = dict(self.running.calls)
+            # Rows under a former id are adopted by the next heartbeat.
+            if calls and self._former is None:
+                self.running.end_calls(calls, self._store.running_on(self.id))
+        except DatabaseError as error:
+            log.warning("cannot find the attempts that are over: %s", error)
+        return count_over(self.running.calls)
 
     def _beat_until_stopped(self) -> None:
         # A third of the lease tolerates two lost beats. The jitter keeps the processes of a fleet out of step.

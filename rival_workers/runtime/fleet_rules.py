@@ -1,5 +1,5 @@
 """The rules of the fleet that this process follows. The keeper's first query of a round reads their version; the
-children of a prefork pool have no keeper and compare a number in shared memory. There is no query per step.
+children of a prefork pool have no keeper and compare a number in shared memory. No step costs a query.
 """
 
 from __future__ import annotations

@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from rival_client.broker.doorbell import Doorbell, open_doorbell
 from rival_client.broker.message import AnyMessage
 from rival_client.errors import ConfigurationError, DatabaseError
-from rival_client.sql.gates import Grant
+from rival_client.sql.grants import Grant
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.runtime import failpoints
 from rival_workers.runtime.attempt.async_loop import async_steps
+from rival_workers.runtime.attempt.calls_over import still_running
 from rival_workers.runtime.attempt.coordinator import Coordinator
 from rival_workers.runtime.attempt.revokes import Revocations
 from rival_workers.runtime.attempt.telemetry import AttemptObserver
@@ -65,7 +66,7 @@ class Process:
         self.store = store or open_store(settings.require_database(), **settings.store_options)
         self.doorbell = doorbell or _open_doorbell(settings, keeps_countdowns)
         self.executor = Executor(self.store, settings.lease, worker, settings.served.names)
-        self.executor.find_problem = async_steps.check
+        self.executor.find_problem = self._problem
         self.executor.known_workflows = registry.by_name
         self.coordinator = Coordinator(settings, self.store, registry, self.doorbell, self.executor, observer)
         self.keeper = Keeper(settings, self.store, self.doorbell, self.coordinator.transitions)
@@ -79,6 +80,11 @@ class Process:
         self.revocations = Revocations(
             self.store, self.coordinator.transitions, self.doorbell, settings.near, worker, lambda: self.executor.id
         )
+
+    def _problem(self) -> str | None:
+        """One line for each kind of problem."""
+        calls = [*self.executor.running.calls.values(), *async_steps.left_behind]
+        return "\n".join(one for one in (async_steps.check(), still_running(calls)) if one) or None
 
     def _publish_grants(self, grants: Sequence[Grant]) -> None:
         """Publish the messages of steps whose tickets a commit has granted."""
@@ -115,8 +121,7 @@ class Process:
 
     def wait_for_database(self, seconds: float = 60.0) -> None:
         """Check the schema and register the workflows. A fleet often starts before its database, or while the database
-        is read-only after a failover: retry for `seconds`, then raise the error.
-        """
+        is read-only after a failover: retry for `seconds`, then raise the error."""
         until = time.monotonic() + seconds
         while True:
             try:
@@ -158,7 +163,7 @@ class Process:
         running = self.store.running_on(executor)
         for attempt in running:
             self.coordinator.transitions.hand_back(attempt)
-        self.store.forget_executors([executor])
+        self.store.delete_executors([executor])
         return len(running)
 
     def leave_after(self, seconds: float, worker: str) -> None:

@@ -41,3 +41,5 @@ class BreakerAnswer:
     probes: bool = False
     #: Seconds until the next try; None: an operator has opened the breaker without a time limit.
     seconds: float | None = None
+    #: The breaker is closed, and steps wait since it was open: a success calls more of them.
+    is_waited_for: bool = False

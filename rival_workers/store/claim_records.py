@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rival_client.model.kinds import STEP
 from rival_client.model.limits.limits import Limit
 from rival_client.model.record import record
 from rival_client.model.starts.queues import USUAL_ROUTE, Route
-from rival_client.sql.gates import Grant
+from rival_client.sql.grants import Grant
 from rival_client.sql.wake import ReadyStep
 from rival_workers.engine.effects import OpenRow
+from rival_workers.store.flow_records import StoredFlow
 
 
 @record(frozen=True)
@@ -43,8 +44,7 @@ class RunFacts:
     """The facts about its run that an attempt knows besides the input."""
 
     labels: Mapping[str, str] | None = None
-    #: The deadline of the run, and the seconds until then. None once the run fails: handlers and compensations have no
-    #: deadline.
+    #: The deadline of the run, and the seconds until then; None for handlers and compensations of a run that fails.
     deadline_at: dt.datetime | None = None
     left: float | None = None
     #: The level of its priority, which its steps inherit.
@@ -79,6 +79,8 @@ class Claimed:
     refused: Refused | None = None
     #: Seconds that the step waited for a slot of its limits.
     waited: float | None = None
+    #: The checkpoints and the state of the flow, if the claim has read them; then `item` was read, too.
+    stored: StoredFlow | None = None
 
 
 @dataclass(frozen=True)
@@ -87,10 +89,9 @@ class Refused:
 
     limit: str
     key: str
-    max: int
     on_full: Literal["skip", "fail"]
-    #: True if the maximum of waiting steps is reached.
-    is_crowded: bool = False
+    #: What is full: the slots, the pace, or the queue.
+    why: str
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,7 @@ class Queued:
 
 @record(frozen=True)
 class FinishResult:
-    """The consequences of a commit: the step that the committer runs next, the steps that need a message, and the end
-    of the run."""
+    """The consequences of a commit: the step that the committer runs next, and the steps that need a message."""
 
     claimed: OpenRow | None = None
     opened: tuple[OpenRow, ...] = ()
@@ -159,8 +159,7 @@ class HasRules:
 #: The rules that the options of a first step do not include: those of its run, or also those for its labels.
 Without = Literal["policies", "labels"]
 
-
-Begun = BeginResult | Queued | NotYet | Expired | HasRules | WorkflowVersion | None
+BeginOutcome = BeginResult | Queued | NotYet | Expired | HasRules | WorkflowVersion | None
 
 
 @dataclass(frozen=True)
@@ -169,12 +168,13 @@ class ClaimBy:
 
     executor: str
     workflows: Collection[tuple[str, str]]
+    #: The time limit of each flow (`name@version/path`) that needs nothing else for a claim. A store may ignore it.
+    flows: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Successor:
-    """How the executor that ends the last step of a run would start the next step that waits for its slot: a step with
-    the same path, in a run of the same version without rules of its own. A store may ignore it."""
+    """How an executor starts the step that waits for the slot of the last step of a run. A store may ignore it."""
 
     executor: str
     of: WorkflowVersion

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rival_client.model.payload import Json
+from rival_client.model.record import record
 from rival_client.model.starts.start_options import NO_OPTIONS, StartOptions
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
@@ -16,7 +17,7 @@ class FlowPaused(Exception):
     """The run is paused: what the flow did is committed, and the flow continues when the run is resumed."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class StoredFlow:
     """The data that earlier attempts of a flow have stored."""
 
@@ -93,6 +94,13 @@ class FlowCommit:
         return self.open_paths[0] if len(self.open_paths) == 1 and not any(others) else None
 
     @property
+    def only_sleep(self) -> CheckpointWrite | None:
+        """The new sleep, if the flow is suspended for it and nothing else has happened or is open."""
+        others = (self.writes, self.waits, self.children, self.child_waits, self.given_up, self.open_paths)
+        is_alone = self.suspend and len(self.sleeps) == 1 and not any(others) and self.retry_in is None
+        return self.sleeps[0] if is_alone else None
+
+    @property
     def only_ends_steps(self) -> bool:
         """True if steps have ended at their first attempt, and nothing else has happened or could have."""
         others = (self.sleeps, self.waits, self.children, self.child_waits, self.given_up, self.open_paths)
@@ -121,7 +129,7 @@ class FlowProgress:
     is_empty: bool = False
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class FlowClaim:
     """The executor that continues a flow which starts over, its time limit, and the options that fleet rules
     changed."""
@@ -131,7 +139,7 @@ class FlowClaim:
     policy: str | None = None
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class ContinuedFlow:
     """A flow that has started over."""
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from rival_client.model.lazy import lazy
 from rival_client.model.limits.limits import Limit
 from rival_client.model.record import record
 from rival_workers.engine.decisions import End, FallBack
 from rival_workers.engine.effects import Advance
 from rival_workers.store.claim_records import (
-    Begun,
+    BeginOutcome,
     Claim,
     ClaimBy,
     Delivered,
@@ -35,7 +37,13 @@ class BeginRun:
     limits: Sequence[Limit] = ()
     without: Without | None = None
 
-    def apply(self, store: Store) -> Begun:
+    @lazy
+    def is_limited(self) -> bool:
+        """True if the step that opens has limits."""
+        leaf = self.advance.next_leaf
+        return leaf is not None and bool(self.advance.limits_of(leaf))
+
+    def apply(self, store: Store) -> BeginOutcome:
         how: dict[str, Any] = {"claim_for": self.claim_for, "of": self.of, "limits": self.limits}
         return store.begin_run(self.run_id, self.token, self.advance, **how, without=self.without)
 
@@ -48,15 +56,41 @@ class FinishStep:
     claim_for: str | None
     successor: Successor | None = None
 
+    @lazy
+    def is_limited(self) -> bool:
+        """True if the step that ends, or the step that opens, has limits."""
+        advance, leaf = self.advance, self.advance.next_leaf
+        return bool(advance.config_of(self.claim.path).limits or (leaf is not None and advance.limits_of(leaf)))
+
     def apply(self, store: Store) -> FinishResult | None:
         how: dict[str, Any] = {"claim_for": self.claim_for, "successor": self.successor}
         return store.finish_step(self.claim, self.end, self.advance, **how)
 
 
 @record(frozen=True)
+class FinishSteps:
+    """The ends of inline steps that have run one after the other, in one transaction. Only the first has a row."""
+
+    steps: tuple[FinishStep, ...]
+    is_limited = False
+
+    @property
+    def claim(self) -> Claim:
+        return self.steps[0].claim
+
+    @property
+    def claim_for(self) -> str | None:
+        return self.steps[-1].claim_for
+
+    def apply(self, store: Store) -> list[FinishResult]:
+        return store.finish_steps(self.steps)
+
+
+@record(frozen=True)
 class DeliverEvent:
     event_id: str
     claim: ClaimBy | None
+    is_limited = False
 
     @property
     def claim_for(self) -> str | None:
@@ -66,9 +100,17 @@ class DeliverEvent:
         return store.deliver_event(self.event_id, self.claim)
 
 
+def claim_of_next(finished: FinishResult, claim: Claim) -> Claim | None:
+    """The claim, with the token that its row has. None: the commit has not claimed that step."""
+    opening = finished.claimed
+    if opening is None or opening.path != claim.path:
+        return None
+    return replace(claim, token=finished.token_of(opening) + 1)
+
+
 #: The commits that open a step or end a run.
 StepCommit = BeginRun | FinishStep
-Commit = StepCommit | DeliverEvent
+Commit = StepCommit | FinishSteps | DeliverEvent
 
 
 class _Answer(Enum):

@@ -22,6 +22,9 @@ from rival_workers.store.sql.guards import RUNNING
 
 #: Seconds after which a due row counts as overlooked by the keepers.
 OVERDUE = 60.0
+#: Seconds after which an open transaction is reported. Dead rows that it can still see are not removed, and the head of
+#: a queue that is used all the time has one for each step that has waited there.
+OLD_TRANSACTION = 300.0
 #: Upper bound for counting stray attempts.
 _MAX_STRAYS = 1000
 #: Settings of the server that durability depends on.
@@ -76,6 +79,16 @@ class StrayAttempts:
     example: str | None
 
 
+@dataclass(frozen=True)
+class OpenTransaction:
+    """The oldest transaction whose snapshot keeps dead rows of this database from being removed."""
+
+    pid: int
+    #: "psql of ana"
+    session: str
+    seconds: float
+
+
 def read_server(database: Database) -> Server:
     with database.autocommit() as connection:
         latency, skew = min(_clocks(connection) for _ in range(3))
@@ -108,6 +121,26 @@ def _wall_clock(connection: Connection) -> Any:
 def _connections(connection: Connection) -> tuple[int, int]:
     used = connection.scalar(text("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"))
     return int(used or 0), int(connection.scalar(text("SHOW max_connections")) or 0)
+
+
+_OLDEST_TRANSACTION = """
+SELECT pid, concat_ws(' of ', nullif(application_name, ''), usename) AS session,
+       extract(epoch FROM now() - xact_start) AS seconds
+FROM pg_stat_activity
+WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+  AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
+  AND xact_start < now() - make_interval(secs => :older_than)
+ORDER BY xact_start LIMIT 1
+"""
+
+
+def read_old_transaction(database: Database, older_than: float = OLD_TRANSACTION) -> OpenTransaction | None:
+    """Sessions of other roles are seen by members of pg_read_all_stats only."""
+    if not database.is_postgres:
+        return None
+    with database.autocommit() as connection:
+        found = connection.execute(text(_OLDEST_TRANSACTION), {"older_than": older_than}).first()
+    return None if found is None else OpenTransaction(found.pid, found.session, float(found.seconds))
 
 
 def read_liveness(database: Database) -> Liveness:
@@ -190,7 +223,8 @@ def read_problems(database: Database) -> list[str]:
         found = connection.execute(
             select(*columns).where(executors.c.problem.is_not(None), executors.c.expires_at > now())
         )
-        return [f"{row.worker} (pid {row.pid} on {row.host}): {row.problem}" for row in found]
+        problems = [(row, line) for row in found for line in row.problem.splitlines()]
+        return [f"{row.worker} (pid {row.pid} on {row.host}): {line}" for row, line in problems]
 
 
 #: Upper bound for the number of queues examined.
@@ -199,7 +233,7 @@ _MAX_QUEUES = 100
 
 @dataclass(frozen=True)
 class UnservedQueue:
-    """A queue with steps that can start, and no live executor that serves it."""
+    """A queue with steps or runs that can start, and no live executor that serves it."""
 
     queue: str
     #: "run order-1 step render"
@@ -209,11 +243,17 @@ class UnservedQueue:
 def read_unserved_queues(database: Database) -> list[UnservedQueue]:
     """Executors that have not stored their queues count as serving the fleet's own queue."""
     with database.autocommit() as connection:
-        told = connection.scalars(select(executors.c.queues).where(executors.c.expires_at > now())).all()
-        served = {queue for queues in told for queue in queues or (DEFAULT_QUEUE,)}
+        queue_lists = connection.scalars(select(executors.c.queues).where(executors.c.expires_at > now())).all()
+        served = {queue for queues in queue_lists for queue in queues or (DEFAULT_QUEUE,)}
         # Rows that wait to start have a `ring_at`, so the partial index can serve the condition.
         ready = steps.c.ring_at.is_not(None) & (steps.c.status != statuses.RUNNING)
-        waiting = select(steps.c.queue, func.min(steps.c.run_id + " step " + steps.c.path).label("example"))
-        found = connection.execute(waiting.where(ready).group_by(steps.c.queue).limit(_MAX_QUEUES)).all()
-    waits = [(row.queue or DEFAULT_QUEUE, row.example) for row in found]
-    return [UnservedQueue(queue, f"run {example}") for queue, example in waits if queue not in served]
+        is_due = runs.c.due_at.is_(None) | (runs.c.due_at <= now())
+        not_begun = runs.c.ring_at.is_not(None) & (runs.c.status == statuses.PENDING) & is_due
+        example = func.min(steps.c.run_id + " step " + steps.c.path)
+        waiting = (
+            select(runs.c.queue, func.min(runs.c.id)).where(not_begun).group_by(runs.c.queue),
+            select(steps.c.queue, example).where(ready).group_by(steps.c.queue),
+        )
+        found = [tuple(row) for some in waiting for row in connection.execute(some.limit(_MAX_QUEUES))]
+    examples = {queue or DEFAULT_QUEUE: f"run {one}" for queue, one in found}
+    return [UnservedQueue(queue, one) for queue, one in examples.items() if queue not in served]

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, text
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, delete, func, insert, select, text, update
 
 from rival_client.db.conflict_retries import repeating_conflicts
 from rival_client.db.log_tables import logs
-from rival_client.db.run_tables import runs, workflows
-from rival_client.db.types import now
+from rival_client.db.run_tables import earlier_policies, runs, workflows
+from rival_client.db.types import clock, now
 from rival_client.model.limits.limits import Limit
 from rival_client.model.payload import serialise
 from rival_client.model.run_entries import LogEntry
 from rival_client.model.starts.priorities import Priority, level_of
 from rival_client.model.workflow_info import WorkflowInfo
 from rival_client.sql.history import record
-from rival_client.sql.limit_rows import register_limit
+from rival_client.sql.limit_rows import dialect_of, register_limit
 from rival_client.sql.workflows import workflow_version
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.policies import NO_POLICIES, Policies, PolicyDocument
@@ -75,24 +75,23 @@ class SqlStore(
         priority: Priority | None = None,
     ) -> None:
         """Store the version once; the version registered last is the one that new runs take."""
-        dialect: Any = postgresql if self.database.is_postgres else sqlite
-        statement = dialect.insert(workflows).values(
-            name=name,
-            version=plan.version,
-            plan=plan.model_dump(mode="json"),
-            input_schema=input_schema,
-            description=description,
-            retention=retention,
-            policies=policies.dump(),
-            queue=queue,
-            priority=level_of(priority),
-            registered_at=now(),
-            activated_at=now(),
-        )
-        changing = ("input_schema", "description", "retention", "policies", "queue", "priority", "activated_at")
-        changes = {name: statement.excluded[name] for name in changing}
+        row = {
+            "name": name,
+            "version": plan.version,
+            "plan": plan.model_dump(mode="json"),
+            "input_schema": input_schema,
+            "description": description,
+            "retention": retention,
+            "policies": policies.dump(),
+            "queue": queue,
+            "priority": level_of(priority),
+            "registered_at": now(),
+            "activated_at": now(),
+        }
         with self.database.transaction() as connection:
-            connection.execute(statement.on_conflict_do_update(index_elements=["name", "version"], set_=changes))
+            stored = _upsert_workflow(connection, row)
+            if stored != json.loads(serialise(row["policies"])):
+                _replace_policies(connection, row, stored)
             all_limits = [*limits_of(Policies(name, plan, policies)), *limits]
             for limit in sorted(all_limits, key=lambda one: one.gate_name):
                 register_limit(connection, limit)
@@ -114,6 +113,34 @@ class SqlStore(
     def record(self, run_id: str, path: str | None, what: str, by: str | None, **detail: Any) -> None:
         with self.database.transaction() as connection:
             record(connection, run_id, path, what, by=by, **detail)
+
+
+# -- registering workflows ----------------------------------------------------------------------------------
+
+
+def _upsert_workflow(connection: Connection, row: dict[str, Any]) -> dict[str, Any] | None:
+    """Lock the row of the version. Its policies stay as they are stored, and are returned."""
+    statement = dialect_of(connection).insert(workflows).values(row)
+    changing = ("input_schema", "description", "retention", "queue", "priority", "activated_at")
+    changes = {name: statement.excluded[name] for name in changing}
+    upsert = statement.on_conflict_do_update(index_elements=["name", "version"], set_=changes)
+    stored: dict[str, Any] | None = connection.execute(upsert.returning(workflows.c.policies)).scalar_one()
+    return stored
+
+
+def _replace_policies(connection: Connection, row: dict[str, Any], stored: dict[str, Any] | None) -> None:
+    """Keep the stored ones, which explain the attempts that began with them. The row is locked, and the time is that of
+    the statement: the transaction may have begun before the last replacement."""
+    earlier, name, version = earlier_policies, row["name"], row["version"]
+    kept = {"workflow": name, "version": version, "until": clock(), "policies": stored}
+    # A conflict: they were stored at this very time, so no attempt began with them.
+    connection.execute(dialect_of(connection).insert(earlier).values(kept).on_conflict_do_nothing())
+    of_version = (workflows.c.name == name, workflows.c.version == version)
+    connection.execute(update(workflows).where(*of_version).values(policies=row["policies"]))
+    # No attempt of a stored run began before the oldest run was created.
+    oldest = select(func.min(runs.c.created_at)).where(runs.c.workflow == name).scalar_subquery()
+    is_its = (earlier.c.workflow == name, earlier.c.version == version)
+    connection.execute(delete(earlier).where(*is_its, earlier.c.until < oldest))
 
 
 # -- appending logs -----------------------------------------------------------------------------------------

@@ -47,6 +47,9 @@ class LabBroker:
         now = self._clock()
         return max((now - queued.at for queued in self._messages if queued.at <= now), default=0.0)
 
+    def answers(self) -> bool:
+        return True
+
     def check_epoch(self) -> bool:
         return False
 

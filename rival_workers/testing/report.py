@@ -1,4 +1,4 @@
-"""What happened in a run of a lab, for assertions and messages: its timeline by the lab's clock, and a description."""
+"""Describes a run of a lab for assertions and messages: its timeline by the lab's clock, and its steps."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class _Reading:
         return self._entry(at, step.path, step.status, attempt=number, began=began, error=step.error)
 
     def of_history(self, history: list[HistoryEntry]) -> Iterator[Dated]:
-        """What neither attempts nor steps contain."""
+        """Yields the entries that only the history has."""
         for found in history:
             if found.what == entries.LATE_RESULT_REFUSED:
                 yield self._entry(found.at, found.path, found.what, attempt=found.detail.get("attempt"))

@@ -1,4 +1,4 @@
-"""Which steps a control of a lab applies to."""
+"""Matches the steps to which a control of a lab applies."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class StepPattern:
         return self.is_known_in(workflow) or any(ends_with(one, place) for one in workflow.plan.places)
 
     def is_known_in(self, workflow: WorkflowDefinition) -> bool:
-        """It has a function at such a place, or a flow that may call such a step."""
+        """Whether the workflow has a step at a matching place, or a flow that may call a matching step."""
         return self.is_in(workflow) or self.may_be_in_flow(workflow)
 
     def may_be_in_flow(self, workflow: WorkflowDefinition) -> bool:

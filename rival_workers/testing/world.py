@@ -71,7 +71,7 @@ class LabRegistry(Registry):
         return super().add(workflow, within_another=within_another, replace=replace)
 
     def shown(self, started: WorkflowDefinition) -> list[WorkflowDefinition]:
-        """Those that the test has registered, and the one that it starts."""
+        """The workflows that the test has registered, and the one that it starts."""
         return [workflow for workflow in self if workflow is started or workflow.name not in self._from_default]
 
 
@@ -84,6 +84,7 @@ class World:
         self.coordinator, self.keeper = self.process.coordinator, self.process.keeper
         self._timers = VirtualTimers(clock)
         self.coordinator.calling, self.coordinator.limits.timers = calling, self._timers
+        self.coordinator.limits.wall_clock = clock
         self.keeper.clock = self.coordinator.limits.clock = self.coordinator.transitions.clock = clock
         #: When the leases of crashed executors expire.
         self._leases: list[float] = []

@@ -20,7 +20,7 @@ NO_BROKER = "No broker is given. Set RIVAL_BROKER_URL (redis://…)."
 DOES_NOT_ANSWER = (
     "The database at postgresql://rival:***@127.0.0.1:1/rival does not answer (connection failed: connection to server "
     'at "127.0.0.1", port 1 failed: Connection refused…). Check that it runs and that RIVAL_DATABASE_URL is right; '
-    "`rival doctor` looks further."
+    "`rival doctor` checks the rest."
 )
 UNKNOWN = (
     "No workflow named {} is registered{}. Known workflows: greet. Workflows register when a worker that has them "
@@ -232,7 +232,7 @@ def test_cancel_ends_a_run_once(shop: Cli, rival: Rival) -> None:
 def test_wait_gives_up_and_the_run_goes_on(shop: Cli, rival: Rival) -> None:
     rival.run("greet", {"name": "ada"}, "a")
     shop("wait", "a", "--timeout", "0.25", code=1).complains(
-        "rival: Run 'a' of workflow 'greet' was still pending after 0.25 s. It goes on: wait again, or cancel it."
+        "rival: Run 'a' of workflow 'greet' was still pending after 0.25 s. It continues: wait again, or cancel it."
     )
     assert shop("wait", "a", "--timeout", "0.3", "--json", code=1).error["type"] == "WaitTimeout"
 

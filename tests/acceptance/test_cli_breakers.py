@@ -7,7 +7,15 @@ from tests.acceptance.conftest import Cli
 
 def test_a_breaker_is_opened_listed_closed_and_reset(shop: Cli) -> None:
     shop("breaker", "ls").prints("no circuit breakers")
-    shop("breaker", "open", "openai", "--by", "ana").prints("openai is open")
+    shop("breaker", "open", "openai", code=2).complains(
+        "rival: No registered workflow has a circuit breaker 'openai'. Give --force for one that only runs or later "
+        "workflows have. (see `rival breaker open --help`)"
+    )
+    shop("breaker", "open", "openai", "--by", "ana", "--force").prints("openai is open")
+    shop("breaker", "open", "opnai", code=2).complains(
+        "rival: No registered workflow has a circuit breaker 'opnai' (did you mean 'openai'?). Give --force for one "
+        "that only runs or later workflows have. (see `rival breaker open --help`)"
+    )
     shop("breaker", "ls").prints(
         """
         breaker  state  until  failures  probe  changed  by
@@ -20,4 +28,4 @@ def test_a_breaker_is_opened_listed_closed_and_reset(shop: Cli) -> None:
     shop("breaker", "close", "openai").prints("openai is closed")
     shop("breaker", "close", "openai", code=1).prints("openai is not an open circuit breaker")
     shop("breaker", "reset", "openai", "--json").prints_json({"name": "openai", "reset": True})
-    shop("breaker", "reset", "openai", code=1)
+    shop("breaker", "reset", "openai", code=1).prints("openai is not a circuit breaker that has counted or was opened")

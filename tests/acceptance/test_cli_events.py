@@ -15,8 +15,15 @@ def test_what_was_sent_is_listed_and_counted(shop: Cli) -> None:
     shop("events").prints("no events")
     shop("events", "--counts").prints("no events")
     shop("emit", "paid", '{"n": 1}', "--key", "k", "--event-id", "e1").prints("sent e1")
-    shop("emit", "paid", "--event-id", "e1").prints("e1 was sent before")
-    shop("emit", "paid", "--event-id", "e1", "--json").prints_json({"event_id": "e1", "status": "duplicate"})
+    shop("emit", "paid", "--key", "k", "--event-id", "e1").prints("e1 was sent before")
+    shop("emit", "paid", "--key", "k", "--event-id", "e1", "--json").prints_json(
+        {"event_id": "e1", "status": "duplicate"}
+    )
+    shop("emit", "paid", "--event-id", "e1", code=1).complains(
+        "rival: Event 'e1' exists already, with another topic, key or run: this one, of topic 'paid', was not sent. "
+        "Ids of events are unique in all topics: put the topic in front of an id from elsewhere, as in "
+        'event_id=f"{topic}:{order_id}".'
+    )
     shop("events", "--topic", "paid").prints(
         """
         event  topic  key  status  sent  payload

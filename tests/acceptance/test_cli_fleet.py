@@ -71,7 +71,7 @@ def test_worker_runs_steps_and_stops_cleanly(cli: Cli, number: int, pool: str) -
 
 
 @pytest.mark.slow
-def test_show_tells_all_about_a_run(cli: Cli) -> None:
+def test_show_prints_all_about_a_run(cli: Cli) -> None:
     cli.start("worker", "-w", "flows.py", "-p", "1", log="worker.log")
     cli.wait_for("worker.log", READY)
     cli("run", "greet", '{"name": "ada"}', "--run-id", "good", "--wait", "--timeout", "30")

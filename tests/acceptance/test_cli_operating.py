@@ -182,7 +182,7 @@ def test_runs_are_listed_by_filter_and_page_by_page(failed: Cli) -> None:
         ('{"a": 1, "b": 2}', "'b' is given twice."),
     ],
 )
-def test_a_malformed_field_is_told_clearly(bare: Cli, option: str, told: str) -> None:
+def test_a_malformed_field_gets_a_clear_error(bare: Cli, option: str, told: str) -> None:
     bare("ls", "--input", "b=1", "--input", option, code=2).complains(
         f"rival: Invalid value for '--input': {option!r}: {told} (see `rival ls --help`)"
     )

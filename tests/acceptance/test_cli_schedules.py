@@ -34,9 +34,12 @@ def test_a_schedule_is_added_listed_changed_and_removed(shop: Cli) -> None:
 def test_a_schedule_is_paused_resumed_fired_and_backfilled(shop: Cli) -> None:
     shop("schedule", "add", "hourly", "greet", "3600", '{"name": "ada"}')
     shop("schedule", "pause", "hourly").prints("paused hourly")
-    listed = shop("schedule", "ls").out
-    assert "paused" in listed
-    assert "9999" not in listed
+    shop("schedule", "ls").prints(
+        """
+        schedule  workflow  when  catch up  own  next  last  input  error
+        hourly  greet  every 3600 s  none  paused  {"name": "ada"}
+        """
+    )
     assert shop("schedule", "ls", "--json").json[0]["next_at"] is None
     shop("schedule", "pause", "hourly", code=1).complains("rival: hourly is paused already")
     fired = shop("schedule", "fire", "hourly", "--json").json
@@ -51,6 +54,16 @@ def test_a_schedule_is_paused_resumed_fired_and_backfilled(shop: Cli) -> None:
     assert [reason["what"] for reason in why["reasons"]] == ["no_worker"]
 
 
+def test_a_backfill_lists_the_ticks_that_a_singleton_key_refuses(shop: Cli) -> None:
+    singleton = ("--singleton", "k", "--on-conflict", "skip")
+    shop("schedule", "add", "hourly", "greet", "3600", '{"name": "ada"}', *singleton)
+    first = shop("schedule", "backfill", "hourly", "--since", "3h", "--json").json
+    assert (len(first["run_ids"]), len(first["refused"])) == (1, 2)
+    assert shop("schedule", "backfill", "hourly", "--since", "3h").out.splitlines() == [
+        f"refused {run_id}: another run has the place of its singleton key" for run_id in first["refused"]
+    ]
+
+
 def test_what_makes_no_sense_is_said_in_one_line(shop: Cli) -> None:
     shop("schedule", "add", "n", "greet", "61 * * * *", '{"name": "ada"}', code=2).complains(
         "rival: Invalid argument when: '61 * * * *' is not a valid cron expression (bad minute): write five "
@@ -58,6 +71,7 @@ def test_what_makes_no_sense_is_said_in_one_line(shop: Cli) -> None:
     )
     misfit = shop("schedule", "add", "n", "greet", "60", "{}", "--json", code=1).error
     assert (misfit["type"], misfit["problems"]) == ("InvalidInput", ['"name" is a required property'])
-    shop("schedule", "add", "greet", "greet", "60", '{"name": "ada"}', code=1).complains(
-        "rival: The schedule cannot be named 'greet': that is the name of a workflow. Choose another name."
+    shop("schedule", "add", "greet", "greet", "60", '{"name": "ada"}', code=2).complains(
+        "rival: Invalid argument name: 'greet' is the name of a workflow, whose own schedule it would be. Choose "
+        "another name. (see `rival schedule add --help`)"
     )

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from rival_client import Rival
+from rival_workers import step
 from tests.acceptance.conftest import DOWN, Cli
+from tests.support.inline import Inline
 
 BIN = Path(sys.executable).parent
 
@@ -85,6 +87,34 @@ def test_nothing_is_suggested_that_a_shell_would_interpret(shop: Cli, rival: Riv
         rival.run("greet", {"name": "ada"}, run_id)
     assert suggested(shop, "show", "") == ["fine"]
     assert suggested(shop, "show", "a") == []
+
+
+def test_names_of_limits_breakers_and_schedules_are_suggested(shop: Cli, rival: Rival) -> None:
+    rival.schedule("greet", 3600, name="nightly", input={"name": "ada"})
+    for words in (("schedule", "pause"), ("schedule", "fire"), ("schedule", "rm")):
+        assert suggested(shop, *words, "") == suggested(shop, *words, "ni") == ["nightly"], words
+    with rival.database.transaction() as connection:
+        connection.exec_driver_sql(
+            "INSERT INTO rival_breakers (name, state, opened, successes, changed_at, changed_by)"
+            " VALUES ('openai', 'closed', 0, 0, now(), 'ann')"
+        )
+        connection.exec_driver_sql("INSERT INTO rival_limits (name, max, updated_at) VALUES ('日本', 5, now())")
+    for verb in ("open", "close", "reset"):
+        assert suggested(shop, "breaker", verb, "op") == ["openai"], verb
+    for verb in ("show", "set", "rm"):
+        assert suggested(shop, "limit", verb, "") == ["日本"], verb
+
+
+def test_steps_are_suggested_of_the_run_that_was_named(shop: Cli, rival: Rival) -> None:
+    inline = Inline(rival.settings.database_url)
+    inline.define("two", step(lambda: 1, name="first"), step(lambda: 2, name="second"))
+    inline.rival.run("two", run_id="order-1")
+    inline.drain()
+    inline.close()
+    for words in (("rewind",), ("skip",), ("policy", "explain")):
+        assert suggested(shop, *words, "order-1", "") == ["first", "second"], words
+        assert suggested(shop, *words, "order-1", "se") == ["second"], words
+        assert suggested(shop, *words, "unknown", "") == [], words
 
 
 @pytest.mark.parametrize("words", [("show", ""), ("run", ""), ("ls", "--workflow", "")])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rival_workers.dashboard.static_files import StaticFiles
+from rival_workers.dashboard.static_files import StaticFiles, bare_file
 from rival_workers.dashboard.static_files.joined_modules import joined, needed
 from tests.support.workers import ROOT
 
@@ -70,10 +70,17 @@ SOURCES = {path.relative_to(STATIC).as_posix(): path.read_text() for path in [*O
 JOINED = joined(SOURCES)
 
 
+def page_of(entry: str) -> list[str]:
+    """The modules that are there before a view of a page is asked for."""
+    named = re.compile(rf'import\("[\w./]*/{posixpath.basename(entry)}"\)')
+    pages = [name for name, text in SOURCES.items() if named.search(text)]
+    return needed(SOURCES, pages[0]) if len(pages) == 1 else []
+
+
 @pytest.mark.parametrize("entry", JOINED)
 def test_a_joined_file_has_each_module_that_it_needs_once(entry: str) -> None:
     defined = re.findall(r'^\$define\("([^"]+)", ', JOINED[entry], re.MULTILINE)
-    beyond = set() if entry == "app.js" else set(needed(SOURCES, "app.js"))
+    beyond = set() if entry == "app.js" else {*needed(SOURCES, "app.js"), *page_of(entry)}
     assert defined == [name for name in needed(SOURCES, entry) if name not in beyond]
     assert set(re.findall(r'\$need\("([^"]+)"\)', JOINED[entry])) <= {*defined, *beyond}
 
@@ -118,3 +125,11 @@ def test_every_vendored_library_has_its_licence() -> None:
     licences = {path.suffix[1:] if path.suffix else "" for path in VENDOR.glob("LICENSE.*")}
     tests = {path.name.partition(".")[2] for path in (ROOT / "tests/browser/vendor").glob("LICENSE.*")}
     assert packages == licences | tests
+
+
+def test_a_style_sheet_is_sent_without_what_means_nothing() -> None:
+    content = (
+        b"/* a */\n.a > .b:not(.c :hover) { color: red; & i { margin: 0 auto } }\n  @media (a: b) { c { d: e } }\n"
+    )
+    sent = b"\n.a > .b:not(.c :hover){color:red;& i{margin:0 auto}}\n@media (a:b){c{d:e}}\n"
+    assert bare_file("x.css", content) == sent

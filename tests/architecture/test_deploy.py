@@ -123,7 +123,11 @@ def test_the_dashboard_of_compose_is_closed_until_there_is_a_user_and_its_health
     subprocess.run([*rival, "db", "upgrade"], **options, check=True, capture_output=True)
     refused = subprocess.run(command, **options, capture_output=True, timeout=60, check=False)
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "does not listen at 0.0.0.0 without a login" in refused.stderr
+    assert refused.stderr == (
+        "rival: The dashboard does not listen at 0.0.0.0 without a login: add a user first "
+        "(`rival dashboard user add NAME --role operator`), let a proxy log users in (--trusted-proxy, "
+        "--user-header), or let it listen on 127.0.0.1 only.\n"
+    )
     add = [*rival, "dashboard", "user", "add", "ann", "--password", "correct horse battery"]
     subprocess.run(add, **options, check=True, capture_output=True)
     with subprocess.Popen(command, **options, stdout=subprocess.PIPE) as served:
@@ -178,7 +182,7 @@ def test_what_the_dockerfile_copies_exists_and_is_let_through() -> None:
                 assert f"!{source}\n" in let_through, source
 
 
-def test_the_image_is_built_in_stages_and_runs_as_nobody_special() -> None:
+def test_the_image_is_built_in_stages_and_runs_as_an_ordinary_user() -> None:
     names = [words[0] for words in instructions()]
     assert names.count("FROM") == 2
     assert ["USER", "rival"] in instructions()

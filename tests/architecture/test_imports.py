@@ -14,6 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from rival_workers.cli.entry import EXTRA
+from rival_workers.dashboard import api
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("rival_client", "rival_workers")
@@ -32,12 +33,10 @@ KNOW_CELERY = {
     "rival_workers/library/inproc_worker.py",
     "rival_workers/library/inproc_transport.py",
 }
-#: Public names and commands are imported when first used; the route table has the routes of all modules in a folder;
-#: the others import users' files and optional packages.
+#: Public names and commands are imported when first used; the others import users' files and optional packages.
 IMPORT_LATE = {
     "rival_client/late_names.py",
     "rival_workers/cli/main.py",
-    "rival_workers/dashboard/routes.py",
     "rival_workers/cli/dashboard_launch.py",
     "rival_workers/cli/flower.py",
     "rival_workers/runtime/reloading.py",
@@ -146,11 +145,17 @@ def test_every_operator_verb_works_without_the_workers_extra(tmp_path: Path) -> 
     assert done.stdout.splitlines() == ["True True", "{'a': None, 'b': 7}", "('b',) True ('b',)", "['r']"]
 
 
-def test_nothing_is_imported_by_a_string_except_public_names_commands_routes_and_users_files() -> None:
+def test_nothing_is_imported_by_a_string_except_public_names_commands_and_users_files() -> None:
     # importlib.resources reads the package's own files; it does not import modules.
     used = {path: {one for one in imports(path) if under(one, "importlib")} for path in FILES}
     users = {name_of(path) for path, names in used.items() if names - {"importlib.resources"}}
     assert users <= IMPORT_LATE
+
+
+def test_the_route_table_lists_every_module_in_the_folder_of_the_routes() -> None:
+    folder = ROOT / "rival_workers/dashboard/api"
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "filters"}
+    assert sorted(modules) == api.__all__, "what several handlers share belongs into the folder above"
 
 
 def test_the_client_knows_no_celery_alembic_or_rich() -> None:
@@ -274,9 +279,9 @@ def test_help_does_not_wait_for_what_the_commands_need() -> None:
 def test_a_command_whose_packages_are_missing_says_what_to_install(missing: str, args: list[str]) -> None:
     given = f"import os; os.environ['RIVAL_DATABASE_URL'] = 'sqlite://'; sys.argv = ['rival', *{args}]"
     done = run_without({missing}, f"{given}\nfrom rival_workers.cli.entry import main; main()")
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert missing in done.stderr
-    assert "pip install 'rival-workflows[workers]'" in done.stderr
+    needs = f"rival: this command needs the extra `workers` ({missing} is not installed)"
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"{needs}: pip install 'rival-workflows[workers]'\n"
 
 
 def test_the_command_knows_the_packages_of_the_extra() -> None:
@@ -287,4 +292,4 @@ def test_the_command_knows_the_packages_of_the_extra() -> None:
 
 def test_the_blocker_blocks() -> None:
     done = run_without({"sqlalchemy"}, "from rival_client import *")
-    assert "sqlalchemy is not installed" in done.stderr
+    assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: sqlalchemy is not installed"

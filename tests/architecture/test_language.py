@@ -1,7 +1,9 @@
 """Rejects words that hide the subject of a sentence, and metaphors that have a plain name.
 
 Write like the documentation of Postgres or Go: subject, verb, object; present tense; the term that a maintainer greps
-for. Code spans and fenced blocks of pages are exempt, so a page can name a column or quote a word.
+for. The names of functions, classes, parameters and variables follow the same rules, and so do the comments of `.sql`
+files and the texts of the dashboard. Code spans and fenced blocks of pages are exempt, so a page can name a column or
+quote a word.
 """
 
 from __future__ import annotations
@@ -133,6 +135,75 @@ def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
 @pytest.mark.parametrize("path", code_files(), ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_comments_docstrings_and_messages_are_in_plain_language(path: Path) -> None:
     found = problems_in(path)
+    assert not found, f"{path.relative_to(ROOT)}:\n" + "\n".join(found)
+
+
+# -- names --------------------------------------------------------------------------------------------------------
+
+#: The columns and the setting that keep their names, on their own or as a part of another name.
+KEPT_NAMES = re.compile(r"(?:^|(?<= ))(?:ring at|rings|ring grace)(?= |$)")
+
+
+def names_in(path: Path) -> Iterator[tuple[str, int]]:
+    """Names that the file gives, as words, each with its line. The variables of tests are data."""
+    in_tests = path.is_relative_to(ROOT / "tests")
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield _words(name), node.lineno
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                if not in_tests:
+                    yield _words(name), node.lineno
+
+
+def _words(name: str) -> str:
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("_").replace("_", " ")
+    return KEPT_NAMES.sub("", apart)
+
+
+@pytest.mark.parametrize("path", code_files(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_names_are_in_plain_language(path: Path) -> None:
+    found = [problem for name, line in names_in(path) for problem in problems(name, line)]
+    assert not found, f"{path.relative_to(ROOT)}:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("ring_all", "ring all"),
+        ("RingTimes", "ring times"),
+        ("_ring_at", ""),
+        ("is_held", "is held"),
+        ("first_rings", "first "),
+    ],
+)
+def test_names_are_read_as_words(name: str, words: str) -> None:
+    assert _words(name) == words
+
+
+# -- other files --------------------------------------------------------------------------------------------------
+
+#: Comments of SQL; texts and comments of the dashboard's pages.
+COMMENT_OR_TEXT = {
+    ".sql": re.compile(r"--.*"),
+    ".js": re.compile(r"//.*|/\*.*?\*/|\"[^\"\n]*\"|`[^`]*`", re.DOTALL),
+    ".html": re.compile(r".+"),
+}
+
+
+def other_files() -> list[Path]:
+    found = (path for path in (ROOT / "rival_workers").rglob("*") if path.suffix in COMMENT_OR_TEXT)
+    return sorted(path for path in found if "vendor" not in path.parts)
+
+
+@pytest.mark.parametrize("path", other_files(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_comments_of_sql_and_texts_of_pages_are_in_plain_language(path: Path) -> None:
+    text = path.read_text()
+    parts = (
+        (found[0].strip("`"), text.count("\n", 0, found.start()) + 1)
+        for found in COMMENT_OR_TEXT[path.suffix].finditer(text)
+    )
+    found = [problem for part, line in parts for problem in problems(part, line)]
     assert not found, f"{path.relative_to(ROOT)}:\n" + "\n".join(found)
 
 

@@ -5,6 +5,7 @@ names of its `.sql` statements, in the history and as the outcome of an attempt.
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from functools import cache
 from typing import Any
@@ -46,6 +47,20 @@ PAST = {
     "wake": "woken",
     "cancel": "cancelled",
 }
+#: Transitions that are recorded by the entries of another one, since the status of the row changes in the same way.
+RECORDED_AS = {
+    "queue_running": {"queued"},
+    "time_out_retry": {"timed_out", "retried"},
+    "time_out_fall_back": {"timed_out", "fell_back"},
+    "end_checkpoint": {"completed", "failed"},
+    "close_step": {"completed", "skipped", "failed"},
+    "end_fallback": {"completed", "skipped", "failed"},
+    "retry_with": {"retried"},
+    "cancel_run": {"cancelled"},
+    "revive_step": {"retry_run", "rewind_run"},
+}
+#: Without an entry: a run is suspended while its only open step waits, which the entries of the step say.
+FOLLOW_FROM_A_STEP = {"suspend_run", "wake_run"}
 #: Entries that say more than the name of their transition: the reason of an end, or what the step waits for.
 MORE_PRECISE = {
     "finish_step": {"revoked", "lost"},
@@ -75,7 +90,7 @@ def test_a_transition_is_applied_by_the_function_of_its_name(verb: str) -> None:
 
 def test_every_operation_that_names_a_step_or_run_and_moves_it_is_a_transition() -> None:
     """Store methods of an attempt: `verb_step` and `verb_run`."""
-    named = {name for name in vars(Store) if re.fullmatch(r"[a-z_]+_(step|run)", name)}
+    named = {name for name, _ in inspect.getmembers(Store) if re.fullmatch(r"[a-z_]+_(step|run)", name)}
     assert named - set(TRANSITIONS) == {"read_step", "started_run"}, "these only read"
 
 
@@ -84,7 +99,7 @@ def statement_name(path: FastPath[Any, Any]) -> str:
 
 
 def test_a_statement_in_an_sql_file_is_named_after_the_store_method_that_it_shortcuts() -> None:
-    methods = {name for name in vars(Store) if not name.startswith("_")}
+    methods = {name for name, _ in inspect.getmembers(Store) if not name.startswith("_")}
     for path in FAST_PATHS:
         assert path.shortcuts in methods
         assert statement_name(path).startswith(f"rival_{path.shortcuts}"), statement_name(path)
@@ -110,6 +125,16 @@ def test_an_entry_of_the_history_has_the_name_of_its_transition(entry: EntryType
     if entry.transition is not None:
         table = RUN_TRANSITIONS if entry in RUN_ENTRIES else STEP_TRANSITIONS
         assert entry.name in names_for(table[entry.transition])
+
+
+@pytest.mark.parametrize("verb", TRANSITIONS)
+def test_a_transition_that_changes_a_status_has_an_entry_of_the_history(verb: str) -> None:
+    own = {entry.name for entry in (*RUN_ENTRIES, *STEP_ENTRIES) if entry.transition == verb}
+    recorded = own or RECORDED_AS.get(verb, set())
+    assert recorded <= ENTRY_NAMES
+    if not recorded and verb not in FOLLOW_FROM_A_STEP:
+        transition = TRANSITIONS[verb]
+        assert transition.sources == transition.targets, f"{verb} changes a status and leaves no trace of it"
 
 
 def test_the_outcome_of_an_attempt_is_an_entry_of_the_history() -> None:

@@ -94,11 +94,23 @@ class Site:
         """`paged-000` and so on, all at once."""
         self._order(str(number))
 
+    def delete_short_lived(self) -> None:
+        """What retention does, with all ended runs of that workflow."""
+        self._order("delete")
+
+    def stop(self) -> None:
+        """The server ends; the worker and its runs go on."""
+        self._order("stop")
+
+    def restart(self) -> None:
+        self._order("start")
+
     def _order(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
-        assert self._line() == "done"
+        self.link = self._line()
+        assert self.link.startswith(self.url), "the site did not carry out the order"
 
     def close(self) -> None:
         self.api.close()

@@ -11,7 +11,8 @@ from playwright.sync_api import Locator, Page
 
 
 def id_of(pointer: str) -> str:
-    return "f" + (re.sub(r"[^\w-]", "_", pointer.replace("/", "--")) or "-root")
+    named = re.sub(r"[^\w-]", lambda found: f"_{ord(found[0]):x}_", pointer.replace("/", "--"), flags=re.ASCII)
+    return "f" + (named or "-root")
 
 
 def pointer_to(pointer: str, key: object) -> str:
@@ -47,14 +48,13 @@ class Filler:
         return union if union.count() else self._at(pointer)
 
     def _none(self, pointer: str, wanted: bool) -> None:
-        name = pointer.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
-        switch = self.form.get_by_role("switch", name=f"{name} is none", exact=True)
+        switch = self.form.locator(f'[id="{id_of(pointer)}-none"]')
         if switch.count() and switch.is_checked() != wanted:
             switch.set_checked(wanted)
 
     def _opened(self, pointer: str) -> Locator:
         block = self._block(pointer)
-        add = block.locator(":scope > legend").get_by_role("button", name="give it")
+        add = block.locator(":scope > legend").get_by_role("button", name="fill in")
         if add.count():
             add.click()
         self._none(pointer, False)
@@ -93,6 +93,9 @@ class Filler:
 
     def _list(self, value: list[Any], pointer: str) -> None:
         block = self._opened(pointer)
+        as_list = block.locator(":scope > legend").get_by_role("radio", name="list", exact=True)
+        if as_list.count():
+            as_list.click()
         boxes = block.locator(".chk")
         if boxes.count():
             for one in value:
@@ -112,8 +115,8 @@ class Filler:
         self._none(pointer, False)
         union = self.form.locator(f'[id="{id_of(pointer)}-set"]')
         if union.count():
-            name = {str: "str", int: "int", float: "number"}[type(value)]
-            union.get_by_role("radio", name=name).click()
+            name = {str: "str|date", int: "int", float: "number"}[type(value)]
+            union.get_by_role("radio", name=re.compile(f"^({name})$")).click()
         control = self._at(pointer)
         kind = control.evaluate("one => one.type || one.getAttribute('role')")
         if kind == "radiogroup":

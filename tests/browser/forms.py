@@ -14,6 +14,7 @@ from pydantic import AnyUrl, BaseModel, ConfigDict, Field, RootModel, SecretStr
 
 from rival_workers import create_workflow
 from rival_workers.definition.registry import Registry
+from tests.browser.harder_forms import HARDER
 
 
 class Text(BaseModel):
@@ -340,6 +341,7 @@ CASES: dict[type[BaseModel], Any] = {
     Names: ["a", "b"],
     Mail: {"email": "ann@example.com", "text": "one\ntwo"},
     DefaultFactory: {"ids": [5], "when": "2026-11-20"},
+    **HARDER,
 }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from rival_workers import (
     flow,
     for_each,
     limit,
+    loop,
     parallel,
     step,
     wait_event_step,
@@ -142,7 +143,7 @@ def notify(input: Order, log: Any) -> dict[str, str]:
     return {"told": input.customer.name}
 
 
-def tell_support(error: dict[str, Any], log: Any) -> None:
+def notify_support(error: dict[str, Any], log: Any) -> None:
     log.error("an order has failed", why=error["message"])
 
 
@@ -162,6 +163,10 @@ class Expense(BaseModel):
 
 def number_of(input: Expense) -> str:
     return input.number
+
+
+def charge(input: Expense) -> int:
+    return input.amount
 
 
 def pay_out(steps: Any) -> Any:
@@ -235,7 +240,17 @@ def seal(input: Slow) -> str:
     return "sealed"
 
 
+def is_ready(index: int) -> int:
+    return index
+
+
+def enough(index: int) -> bool:
+    return index >= 4
+
+
 HOSTILE = "<img src=x onerror=alert(1)>"
+#: A workflow whose ended runs a test deletes.
+SHORT_LIVED = "short_lived"
 
 
 def fails_with_markup(log: Any) -> None:
@@ -273,7 +288,7 @@ def registry() -> Registry:
             otherwise=[put_on_waiting_list],
         )
         .step(notify)
-        .on_error(tell_support)
+        .on_error(notify_support)
         .register(made)
     )
     create_workflow("answer_ticket").input(Ticket).step(read_ticket).delay("cool_down", hours=1).register(made)
@@ -285,10 +300,15 @@ def registry() -> Registry:
         made
     )
     made.add(letters())
+    asks_again = loop("until-ready", do=[is_ready], until=enough)
+    create_workflow("polling", description="Ask until it is ready").steps([asks_again]).register(made)
+    charges = step(charge, idempotency_key="charge:{input.number}")
+    create_workflow("charging", description="Charge once for each key").input(Expense).steps([charges]).register(made)
     bad = step(fails_with_markup, name="x", max_attempts=1)
     create_workflow(HOSTILE, description=HOSTILE).steps([bad]).register(made)
     asks = step(ask_vendor, execution_mode="external", deadline=86_400)
     create_workflow("buying", description="Wait for a vendor's price").steps([asks]).register(made)
+    create_workflow(SHORT_LIVED, description="Deleted soon after its end").input(Slow).steps([seal]).register(made)
     flow("onboarding", input=Signup, description="Welcome a new user", registry=made)(onboarding)
     return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any
 
 import pytest
@@ -11,6 +12,10 @@ from tests.browser.conftest import OpenPage, Site, follow
 from tests.browser.test_pages import PAGES, settled
 
 FIRST_LOAD = 60_000
+#: What a view of a run adds that a link leads to at once: another tab than the graph, or the preview of a verb.
+VIEW = 7_000
+VIEWS = {f"tab={tab}": f"/run/{tab}.js" for tab in ("timeline", "history", "logs", "family", "data", "compare")}
+VIEWS["do=rewind"] = "/run/preview.js"
 NODES = 1_500
 #: Seconds of work of the browser until a page can be used. Time that others on the machine take is not in it.
 WORK = 1.0
@@ -33,10 +38,15 @@ def test_a_first_visit_loads_little(visitor: Page, site: Site, name: str) -> Non
     visitor.on("requestfinished", take)
     visitor.goto(site.url + PAGES[name])
     settled(visitor)
+    view = VIEWS.get(PAGES[name].partition("?")[2].partition("&")[0])
+    if view is not None and not any(view in url for url in sizes):
+        visitor.wait_for_event("requestfinished", lambda request: view in request.url)
     visitor.remove_listener("requestfinished", take)
     files = {url: size for url, size in sizes.items() if "/api/" not in url}
     assert {"app.js", "first.js", "rival.css"} <= {url.rpartition("/")[2] for url in files}
+    views = [files.pop(url) for url in list(files) if "/run/" in url]
     assert sum(files.values()) <= FIRST_LOAD, sorted(files.items(), key=lambda one: -one[1])[:12]
+    assert sum(views) <= VIEW
 
 
 def nodes(page: Page) -> int:
@@ -90,7 +100,7 @@ def test_a_first_visit_of_a_large_run_is_soon_there(
         f"api/v1/runs/{run_id}?fold=20"
     ]
     assert f"api/v1/runs/{run_id}/changes" not in asked
-    server = min(large.get(f"runs/{run_id}", fold=20)["cost"]["ms"] for _ in range(5)) / 1000
+    server = median(large.get(f"runs/{run_id}", fold=20)["cost"]["ms"] for _ in range(5)) / 1000
     assert took + server < WORK
     context.close()
 
@@ -112,8 +122,7 @@ def test_a_run_of_ten_thousand_steps_is_small_and_soon_there(
     expect(page.get_by_role("tree")).to_contain_text(told)
     answers = [large.api.get(f"runs/{run_id}", params={"fold": 20}) for _ in range(5)]
     assert len(answers[0].content) < 200_000
-    # The best of five: the database's time has that of others on the machine in it.
-    assert took + min(one.json()["cost"]["ms"] for one in answers) / 1000 < WORK
+    assert took + median(one.json()["cost"]["ms"] for one in answers) / 1000 < WORK
     assert nodes(page) < NODES
     for number, name in enumerate(["Timeline", "History", "Logs"], start=2):
         page.keyboard.press(str(number))

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import OpenPage, Site, follow, wait_for_status
 from tests.browser.keyboard import Keyboard
-from tests.browser.test_pages import PAGES, settled
+from tests.browser.test_pages import PAGES, settled, violations
 
 #: Marks what a person can use, and says how many there are. Of a group of radio buttons one has the focus.
 CONTROLS = """() => {
@@ -107,7 +107,7 @@ def test_set_result(open_page: OpenPage, site: Site) -> None:
     panel = page.get_by_role("region", name="Set the result of decision")
     keys.fill("Result as JSON", "7", panel)
     keys.fill("Reason", "by phone", panel)
-    keys.tab_to(button := panel.get_by_role("button", name="Set the result of"))
+    keys.tab_to(button := panel.get_by_role("button", name="Set the result", exact=True))
     expect(button).to_be_enabled()
     keys.press("Enter")
     wait_for_status(site, "key-set", "completed")
@@ -165,6 +165,32 @@ def test_a_dialogue_keeps_the_focus_and_gives_it_back(open_page: OpenPage) -> No
     keys.press("Escape")
     expect(dialog).to_have_count(0)
     expect(page.get_by_role("button", name="New schedule…")).to_be_focused()
+
+
+def test_the_focus_goes_where_the_page_goes(open_page: OpenPage) -> None:
+    """What had it has gone: a link of the page before, or the button that has opened a preview."""
+    page = open_page("runs?q=order-refused")
+    page.get_by_role("link", name="order-refused").focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("tree").wait_for()
+    expect(page.get_by_role("main")).to_be_focused()
+    keys = Keyboard(page)
+    keys.button("Retry…")
+    expect(page.get_by_role("region", name="Retry order-refused")).to_be_focused()
+    keys.press("Escape")
+    expect(page.get_by_role("button", name="Retry…")).to_be_visible()
+    expect(page.get_by_role("main")).to_be_focused()
+
+
+def test_the_browsers_way_back_leaves_a_dialogue(open_page: OpenPage) -> None:
+    page = open_page("runs")
+    follow(page, "fleet")
+    page.get_by_role("region", name="Workers").wait_for()
+    page.keyboard.press("Control+k")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("grid", name="Runs")).to_be_visible()
+    expect(page.get_by_role("dialog")).to_have_count(0)
 
 
 def test_a_schedule(open_page: OpenPage) -> None:
@@ -320,3 +346,45 @@ def test_a_run_is_shared_for_a_time_and_downloaded(open_page: OpenPage) -> None:
     with page.expect_download() as download:
         keys.menu("More", "Download as one HTML file")
     assert download.value.suggested_filename == "run.html"
+
+
+# -- rows of a timeline that are drawn only while they are in view ---------------------------------------------
+
+
+def active(page: Page) -> Any:
+    """The path of the row that keys are for, as a screen reader hears of it, and whether a reader can see it."""
+    return page.evaluate("""() => {
+      const tree = document.activeElement, row = document.getElementById(tree.getAttribute("aria-activedescendant"));
+      const [around, box] = [tree.getBoundingClientRect(), row?.getBoundingClientRect()];
+      const seen = box && box.top >= around.top - 1 && box.bottom <= around.bottom + 1;
+      return [row?.dataset.path, row?.getAttribute("aria-selected"), Boolean(seen)];
+    }""")
+
+
+def test_keys_go_through_a_timeline_of_many_places(open_page: OpenPage, site: Site) -> None:
+    site.enlarge()
+    page = open_page("runs/many-places?tab=timeline")
+    tree, keys = page.get_by_role("tree", name="Timeline of many-places"), Keyboard(page)
+    keys.tab_to(tree)
+    keys.press("Home")
+    assert active(page) == ["parts", "true", True]
+    keys.press("ArrowDown", "ArrowDown", "ArrowUp", "ArrowRight")
+    assert active(page) == ["parts[0]/work-00", "true", True]
+    # Far out of view at first: what is not in view is not in the document.
+    assert page.locator('[data-path="parts[7]/work-19"]').count() == 0
+    keys.press("End")
+    assert active(page) == ["parts[7]/work-19", "true", True]
+    expect(page).to_have_url(re.compile(r"work-19"))
+    keys.press("ArrowLeft")
+    assert active(page) == ["parts[7]", "true", True]
+    keys.press("ArrowLeft")
+    expect(page.locator('[data-path="parts[7]"]')).to_have_attribute("aria-expanded", "false")
+    keys.press("End")
+    assert active(page) == ["parts[7]", "true", True]
+    keys.press("ArrowRight", "ArrowRight")
+    assert active(page) == ["parts[7]/work-00", "true", True]
+    keys.press("PageUp", "Home", "Enter")
+    assert active(page) == ["parts", "true", True]
+    expect(page).to_have_url(re.compile(r"step=parts(&|$)"))
+    assert page.evaluate("document.querySelectorAll('*').length") < 1_500
+    assert violations(page) == []

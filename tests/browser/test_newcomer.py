@@ -11,22 +11,32 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.browser.conftest import PATIENCE
 from tests.browser.filling import Filler
 from tests.support.workers import ROOT
 
+EXAMPLES = ("order_fulfilment", "approval", "nightly_etl", "llm_pipeline")
 ORDERS = {"ann": {"axe": 2, "gloves": 1}, "mallory": {"axe": 1}, "bob": {"rope": 1}, "eve": {"axe": 6}}
+#: Run id -> workflow, input, and the status that it comes to.
+OTHERS: dict[str, tuple[str, Any, str]] = {
+    "ticket-9912": ("answer-ticket", {"text": "My tent arrived without poles", "tenant": "acme"}, "completed"),
+    "etl-2026-11-16": ("nightly-etl", {"day": "2026-11-16", "accounts": 300}, "completed"),
+    "expense-2209": ("expense", {"number": "2209", "amount": 480}, "suspended"),
+}
 LINK = re.compile(r"http://127\.0\.0\.1:\d+/#token=\S+")
 
 
 @pytest.fixture
 def link(tmp_path: Path) -> Iterator[str]:
-    """What `rival dev` prints for the example; real servers and workers."""
+    """What `rival dev` prints for the examples; real servers and workers."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("RIVAL_", "CELERY_"))}
-    command = [sys.executable, "-m", "rival_workers.cli", "dev", "--workflows", str(ROOT / "examples/order_fulfilment")]
+    paths = [part for name in EXAMPLES for part in ("--workflows", str(ROOT / "examples" / name))]
+    command = [sys.executable, "-m", "rival_workers.cli", "dev", *paths]
     options = {"cwd": tmp_path, "env": clean | {"PYTHONPATH": str(ROOT)}, "start_new_session": True, "text": True}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options) as process:  # type: ignore[call-overload]
         found = next((seen[0] for line in process.stdout if (seen := LINK.search(line))), None)
@@ -57,7 +67,7 @@ class Camera:
 @pytest.mark.slow
 def test_the_example_is_started_watched_rewound_and_ends(link: str, browser: Browser, pictures: Path | None) -> None:
     page = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce").new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(PATIENCE)
     problems: list[str] = []
     page.on("console", lambda message: problems.append(message.text))
     page.on("pageerror", lambda error: problems.append(str(error)))
@@ -66,9 +76,11 @@ def test_the_example_is_started_watched_rewound_and_ends(link: str, browser: Bro
     expect(page.get_by_role("heading", name="No runs yet")).to_be_visible()
     page.get_by_role("navigation", name="Pages").get_by_role("link", name="Workflows").click()
     for customer, lines in ORDERS.items():
-        start(page, customer, lines, camera)
+        start(page, "order", f"order-{customer}", {"customer": customer, "lines": lines}, "completed|failed", camera)
+    for run_id, (workflow, given, status) in OTHERS.items():
+        start(page, workflow, run_id, given, status, camera)
     page.get_by_role("navigation", name="Pages").get_by_role("link", name="Runs").click()
-    expect(page.locator("tbody tr")).to_have_count(4)
+    expect(page.locator("tbody tr")).to_have_count(len(ORDERS) + len(OTHERS))
     expect(page.locator("tbody tr").filter(has_text="failed")).to_have_count(2)
     camera.take("runs")
     page.get_by_role("link", name="order-eve").click()
@@ -85,19 +97,19 @@ def test_the_example_is_started_watched_rewound_and_ends(link: str, browser: Bro
     assert not problems
 
 
-def start(page: Page, customer: str, lines: dict[str, int], camera: Camera) -> None:
+def start(page: Page, workflow: str, run_id: str, given: Any, status: str, camera: Camera) -> None:
     page.get_by_role("navigation", name="Pages").get_by_role("link", name="Workflows").click()
-    page.get_by_role("link", name="Start order", exact=True).click()
+    page.get_by_role("link", name=f"Start {workflow}", exact=True).click()
     page.locator("form.startf").wait_for()
     filler = Filler(page)
-    filler.fill({"customer": customer, "lines": lines})
-    filler.form.get_by_label("run id").fill(f"order-{customer}")
+    filler.fill(given)
+    filler.form.get_by_label("run id").fill(run_id)
     expect(filler.form.get_by_text("fits", exact=True)).to_be_visible()
-    if customer == "eve":
+    if run_id == "order-eve":
         camera.take("start")
     filler.form.get_by_role("button", name="Start run").click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text(f"order-{customer}")
-    expect(page.locator(".rh .facts")).to_contain_text(re.compile("completed|failed"), timeout=60_000)
+    expect(page.get_by_role("heading", level=1)).to_contain_text(run_id)
+    expect(page.locator(".rh .facts")).to_contain_text(re.compile(status), timeout=60_000)
 
 
 def rewind(page: Page, camera: Camera) -> None:
@@ -141,7 +153,7 @@ def demo_link() -> Iterator[str]:
 @pytest.mark.slow
 def test_an_order_of_the_demo_is_started_watched_rewound_and_ends(demo_link: str, browser: Browser) -> None:
     page = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce").new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(PATIENCE)
     problems: list[str] = []
     page.on("console", lambda message: problems.append(message.text))
     page.on("pageerror", lambda error: problems.append(str(error)))

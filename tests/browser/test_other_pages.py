@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
-from tests.browser.conftest import OpenPage, Site, wait_for_status
+from tests.browser.conftest import OpenPage, Site, follow, wait_for_status
 from tests.browser.site import FLOWER
 from tests.browser.test_pages import violations_of_both_themes
 from tests.support.workers import wait_until
@@ -19,6 +19,15 @@ def test_the_fleet_shows_its_worker_and_what_it_runs(open_page: OpenPage, site: 
     expect(workers).to_contain_text("alive")
     expect(workers.get_by_role("link", name="slow_steps.first")).to_be_visible(timeout=10_000)
     expect(page.get_by_role("region", name="Queues")).to_contain_text("rival")
+
+
+def test_a_queue_shows_what_has_waited_since_a_page_was_opened(open_page: OpenPage) -> None:
+    page = open_page("runs")
+    page.locator("tbody tr").first.wait_for()
+    follow(page, "fleet")
+    queues = page.get_by_role("region", name="Queues")
+    told = re.compile(r"^waiting, in the last (?!0)[\d.]+ s: at most \d+, now \d+$")
+    expect(queues.get_by_role("img", name=told)).to_be_visible()
 
 
 def test_an_event_is_sent_to_the_run_that_waits_for_it(open_page: OpenPage, site: Site) -> None:
@@ -36,6 +45,16 @@ def test_an_event_is_sent_to_the_run_that_waits_for_it(open_page: OpenPage, site
     dialog.get_by_role("button", name="Send", exact=True).click()
     wait_for_status(site, "event-1", "completed")
     expect(page.get_by_role("region", name="Events")).to_contain_text("7001")
+
+
+def test_who_waits_is_read_again(open_page: OpenPage, site: Site) -> None:
+    page = open_page("events?topic=expense.decided")
+    waits = page.get_by_role("region", name="Waits")
+    expect(waits.get_by_role("row").filter(has_text="expense-2209")).to_be_visible()
+    site.start("expense", "expense-late", number="late", amount=1)
+    expect(waits.get_by_role("row").filter(has_text="expense-late")).to_be_visible()
+    site.post("events", topic="expense.decided", payload={}, key="late")
+    expect(waits.get_by_role("row").filter(has_text="expense-late")).to_have_count(0)
 
 
 def test_a_kept_event_that_nearly_matches_is_shown(open_page: OpenPage, site: Site) -> None:
@@ -73,6 +92,26 @@ def test_a_schedule_is_made_started_paused_and_removed(open_page: OpenPage) -> N
     expect(row).to_contain_text("ok")
     act("Remove", "rm")
     expect(row).to_have_count(0)
+
+
+def test_an_action_waits_for_its_preview(open_page: OpenPage, site: Site) -> None:
+    """One that came later would ask about a schedule that is gone."""
+    site.api.put("schedules/gone", json={"workflow": "buying", "cron": "0 4 * * *"}).raise_for_status()
+    page = open_page("schedules")
+    asked: list[str] = []
+
+    def late(route: Route) -> None:
+        page.wait_for_timeout(400)
+        asked.append("preview")
+        route.continue_()
+
+    page.route(re.compile("schedules/gone.*dry_run=true"), late)
+    page.on("request", lambda one: asked.append("removal") if one.url.endswith("schedules/gone") else None)
+    page.get_by_role("button", name="Actions of gone").click()
+    page.get_by_role("menuitem", name="Remove…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(page.get_by_role("status").filter(has_text="removed")).to_be_visible()
+    assert asked == ["preview", "removal"]
 
 
 def test_two_versions_of_a_workflow_are_compared(open_page: OpenPage, site: Site) -> None:
@@ -157,3 +196,23 @@ def test_tabs_share_one_stream(browser: Browser, site: Site, cookies: object) ->
     wait_until(lambda: any("onboarding-ann" in url and "expense-2209" in url for url in streams))
     assert len(streams) - len(ends) == 1
     context.close()
+
+
+def test_an_idempotency_key_is_dropped(open_page: OpenPage, site: Site) -> None:
+    site.start("charging", "charging-1", number="77", amount=1)
+    wait_for_status(site, "charging-1", "completed")
+    page = open_page("limits")
+    keys = page.get_by_role("region", name="Idempotency keys")
+    row = keys.get_by_role("row").filter(has_text="charge:77")
+    expect(row).to_contain_text("charging.charge")
+    row.get_by_role("button", name="Drop charge:77").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Command", exact=True)).to_contain_text("rival key drop charge:77")
+    dialog.get_by_role("button", name="Drop", exact=True).click()
+    expect(page.get_by_role("status").filter(has_text="charge:77 dropped")).to_be_visible()
+    # It is free, until a keeper deletes it.
+    expect(row.filter(has_text="completed")).to_have_count(0)
+    assert [one["status"] for one in site.get("idempotency-keys")["items"] if one["key"] == "charge:77"] in (
+        [],
+        ["free"],
+    )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Page, Route, expect
 
-from tests.browser.conftest import OpenPage, Site, wait_for_status
+from tests.browser.conftest import OpenPage, Site, follow, wait_for_status
 from tests.browser.shop import order
 
 CARRIER = "in-stock?/send/book_carrier"
@@ -41,6 +41,17 @@ def test_a_failed_step_is_chosen_and_explained(open_page: OpenPage) -> None:
     expect(page.locator('[data-path="notify"]')).to_contain_text("not reached")
 
 
+def test_the_reason_says_what_was_undone_and_what_was_not_reached(open_page: OpenPage) -> None:
+    facts = open_page("runs/order-refused").get_by_role("region", name="Why").locator(".facts")
+    expect(facts).to_contain_text("undone: pick, capture")
+    expect(facts).to_contain_text("not reached: notify")
+
+
+def test_the_reason_says_since_when_until_when_and_who_can_end_it(open_page: OpenPage) -> None:
+    facts = open_page("runs/ticket-1").get_by_role("region", name="Why").locator(".facts")
+    expect(facts).to_have_text(re.compile(r"since [\d:]+.*until [\w:-]+.*, in \d+ m.*who can end it: the clock"))
+
+
 def test_a_secret_of_the_input_model_is_hidden(open_page: OpenPage) -> None:
     page = open_page("runs/order-done?tab=data")
     expect(page.get_by_role("region", name="Input and result")).to_contain_text("***")
@@ -63,6 +74,21 @@ def test_arrows_walk_the_graph(open_page: OpenPage) -> None:
     expect(page.locator('[data-path="notify"]')).to_be_focused()
 
 
+def test_the_iterations_of_a_loop_are_counted_and_can_be_looked_at(open_page: OpenPage, site: Site) -> None:
+    site.start("polling", "polling-1")
+    wait_for_status(site, "polling-1", "completed")
+    page = open_page("runs/polling-1")
+    box = page.locator('[data-path="until-ready"]')
+    expect(box).to_contain_text("5 iterations")
+    expect(box.get_by_role("img", name="5 completed")).to_be_visible()
+    box.get_by_role("button", name="iterations").click()
+    listed = page.get_by_role("complementary", name="Items of until-ready")
+    expect(listed).to_contain_text("5 in all")
+    listed.get_by_role("button", name="until-ready[3]").click()
+    expect(page.get_by_role("complementary", name="Step until-ready[3]/is_ready")).to_contain_text("completed")
+    expect(page.locator('[data-path="until-ready[3]/is_ready"]')).to_have_attribute("aria-selected", "true")
+
+
 def test_numbers_open_the_tabs(open_page: OpenPage) -> None:
     page = open_page("runs/order-refused")
     page.get_by_role("tree").wait_for()
@@ -80,6 +106,41 @@ def test_the_timeline_shows_every_place_that_was_reached(open_page: OpenPage) ->
         expect(tree.locator(f'[data-path="{path}"]')).to_be_visible()
     expect(tree.locator('[data-path="in-stock?/payment/authorise"] .g.waits')).to_have_count(1)
     expect(tree.locator(f'[data-path="{CARRIER}"] .g.failed')).to_have_count(1)
+
+
+def test_the_timeline_of_an_open_run_goes_on_until_now(open_page: OpenPage) -> None:
+    page = open_page("runs/onboarding-ann?tab=timeline")
+    where = page.get_by_role("region", name="Timeline").locator("p").first
+    expect(where).to_contain_text(re.compile(r"was waiting\.\s*$"))
+    waited = page.locator('[data-path="onboarding/event:reply"]')
+    expect(waited.locator(".g.waited")).to_have_count(1)
+    # A call of a flow has a time at which it ended, and no length.
+    expect(page.locator('[data-path="onboarding/greet"] .d')).to_have_text("")
+    before = waited.locator(".d").inner_text()
+    expect(waited.locator(".d")).not_to_have_text(before)
+
+
+def test_what_the_timeline_says_does_not_depend_on_what_is_closed(open_page: OpenPage) -> None:
+    page = open_page("runs/order-refused?tab=timeline")
+    where = page.get_by_role("region", name="Timeline").locator("p").first
+    expect(where).to_contain_text(re.compile("was (work|waiting)"))
+    before = where.inner_text()
+    page.locator('[data-path="in-stock?"] .tgl').first.click()
+    expect(page.locator('[data-path="in-stock?"]')).to_have_attribute("aria-expanded", "false")
+    expect(where).to_have_text(before)
+
+
+def test_every_place_says_the_same_time_of_a_run(open_page: OpenPage) -> None:
+    """A run waits for a worker first, which is not a part of what it took."""
+    page = open_page("runs/order-refused")
+    took = page.locator(".rh .facts").get_by_text("took").locator("b").inner_text()
+    page.keyboard.press("5")
+    expect(page.get_by_role("region", name="Family").locator(".fam .num")).to_have_text(took)
+    follow(page, "runs/order-done?tab=compare")
+    row = page.get_by_role("region", name="Compare").get_by_role("row").filter(has_text="order-refused")
+    expect(row.get_by_role("cell").last).to_have_text(took)
+    follow(page, "runs?workflow=order_fulfilment")
+    expect(page.locator('[data-run="order-refused"] .vs .t')).to_have_text(took)
 
 
 def test_a_step_appears_while_the_page_is_open(open_page: OpenPage, site: Site) -> None:
@@ -128,6 +189,21 @@ def test_the_preview_of_a_rewind_is_what_the_server_says(open_page: OpenPage, si
     assert site.status("order-refused") == "failed"
 
 
+AFTER_A_REWIND = """async () => {
+  const application = document.querySelector("script[type=module][src]").src;
+  const { applied } = await import(new URL("run/changes.js", application));
+  const steps = ["a", "b"].map((path) => ({ path, status: "completed" }));
+  const changes = [[2, 0, "b", "rewind_run", "deleted", {}]];
+  return applied({ history_id: 1, folded: {}, steps }, { changes, at: 2 }).steps;
+}"""
+
+
+def test_a_live_rewind_removes_the_deleted_steps_at_once(open_page: OpenPage) -> None:
+    page = open_page("runs/order-done")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("order-done")
+    assert page.evaluate(AFTER_A_REWIND) == [{"path": "a", "status": "completed"}]
+
+
 def test_a_rewind_runs_the_steps_again(open_page: OpenPage, site: Site) -> None:
     site.start("slow_steps", "rewound-1", seconds=0.05)
     wait_for_status(site, "rewound-1", "completed")
@@ -160,11 +236,20 @@ def _move_first(site: Site, route: Route) -> None:
     route.continue_()
 
 
+def previewed(page: Page) -> dict[str, str]:
+    """What the graph says of each step that a preview marks."""
+    marks = page.locator(".graph.pv .tag:not(.plain)")
+    marks.first.wait_for()
+    return dict(marks.evaluate_all("all => all.map(one => [one.closest('[data-path]').dataset.path, one.textContent])"))
+
+
 def test_a_step_is_skipped_with_a_reason(open_page: OpenPage, site: Site) -> None:
     site.start("expense", "skipped-1", number="9", amount=1)
     page = open_page("runs/skipped-1?step=decision")
     page.get_by_role("button", name="Skip…").click()
     panel = page.get_by_role("region", name="Skip decision")
+    assert previewed(page) == {"decision": "is skipped", "pay_out": "runs"}
+    expect(panel.get_by_label("Command", exact=True)).to_have_text("rival skip skipped-1 decision --reason '…'")
     panel.get_by_role("button", name="Skip", exact=True).click()
     expect(panel.get_by_role("alert")).to_contain_text("Say why")
     panel.get_by_label("Reason").fill("decided by phone")
@@ -179,19 +264,25 @@ def test_a_result_is_set_by_hand(open_page: OpenPage, site: Site) -> None:
     panel = page.get_by_role("region", name="Set the result of decision")
     panel.get_by_label("Result as JSON").fill('{"approved": true}')
     panel.get_by_label("Reason").fill("the boss said so")
-    panel.get_by_role("button", name="Set the result of").click()
+    typed = """rival set-result set-1 decision '{"approved": true}' --reason 'the boss said so'"""
+    expect(panel.get_by_label("Command", exact=True)).to_have_text(typed)
+    assert previewed(page) == {"decision": "gets the result", "pay_out": "runs"}
+    panel.get_by_role("button", name="Set the result", exact=True).click()
     expect(page.locator(".rh .facts")).to_contain_text("completed", timeout=15_000)
     assert site.get("runs/set-1")["run"]["result"]["value"] == {"approved": True}
 
 
 def test_pause_and_resume(open_page: OpenPage, site: Site) -> None:
     site.start("expense", "held-1", number="11", amount=1)
+    wait_for_status(site, "held-1", "suspended")
     page = open_page("runs/held-1")
     page.get_by_role("button", name="More").click()
     page.get_by_role("menuitem", name="Pause…").click()
+    assert previewed(page) == {"pay_out": "waits"}
     page.get_by_role("region", name="Pause held-1").get_by_role("button", name="Pause held-1").click()
     expect(page.locator(".rh .facts")).to_contain_text("paused")
     page.get_by_role("button", name="Resume…").click()
+    assert previewed(page) == {"pay_out": "runs"}
     page.get_by_role("region", name="Resume held-1").get_by_role("button", name="Resume held-1").click()
     expect(page.locator(".rh .facts")).to_contain_text("suspended")
 
@@ -201,6 +292,7 @@ def test_cancel(open_page: OpenPage, site: Site) -> None:
     page = open_page("runs/stopped-1")
     expect(page.locator(".rh .facts")).to_contain_text("suspended")
     page.get_by_role("button", name="Cancel…").click()
+    assert previewed(page) == {"decision": "is cancelled"}
     page.get_by_role("region", name="Cancel stopped-1").get_by_role("button", name="Cancel stopped-1").click()
     expect(page.locator(".rh .facts")).to_contain_text("cancelled")
 

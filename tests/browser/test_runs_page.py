@@ -32,6 +32,21 @@ def test_runs_are_found_by_their_input(open_page: OpenPage) -> None:
     expect(page.get_by_role("link", name="order-done")).to_have_count(0)
 
 
+def test_a_row_has_the_name_of_the_step_and_room_for_its_error(open_page: OpenPage) -> None:
+    page = open_page("runs?workflow=order_fulfilment&status=failed", viewport={"width": 1024, "height": 768})
+    cell = page.locator("tbody tr").filter(has_text="order-refused").locator(".c-at")
+    expect(cell.locator("code")).to_have_text("book_carrier")
+    expect(cell.locator("code")).to_have_attribute("title", "in-stock?/send/book_carrier")
+    assert cell.locator(".cut").evaluate("one => one.clientWidth") > 100
+
+
+def test_the_row_of_a_paused_run_says_since_when(open_page: OpenPage) -> None:
+    page = open_page("runs?paused=true")
+    expect(page.locator("tbody tr").filter(has_text="paused-1").locator(".c-at")).to_contain_text(
+        re.compile(r"since \d")
+    )
+
+
 def test_the_filter_that_matches_nothing_says_so(open_page: OpenPage) -> None:
     page = open_page("runs?workflow=expense&status=failed&since=1h")
     expect(page.get_by_role("heading", name="No runs match")).to_be_visible()
@@ -69,8 +84,8 @@ AT_ONCE = """(keys) => new MutationObserver((_, observer) => {
 
 
 def test_keys_work_as_soon_as_rows_are_there(open_page: OpenPage) -> None:
-    page = open_page("fleet")
-    page.get_by_role("heading", name="Fleet").wait_for()
+    page = open_page("none/at/all")
+    page.get_by_role("heading", name="Unknown page").wait_for()
     page.evaluate(AT_ONCE, ["j", "j", "x"])
     follow(page, "runs?workflow=order_fulfilment")
     expect(page.get_by_role("toolbar", name="What to do with the chosen runs")).to_contain_text("1 chosen")
@@ -141,6 +156,18 @@ def test_a_row_changes_while_it_is_shown(open_page: OpenPage, site: Site) -> Non
     expect(page.get_by_role("status").filter(has_text="live")).to_be_visible()
     site.post("runs/row-1/cancel", dry_run=False)
     expect(row).to_contain_text("cancelled")
+
+
+def test_the_progress_of_a_for_each_is_said_once(open_page: OpenPage, site: Site) -> None:
+    site.start("nightly_etl", "progress-1", accounts=400, slow=0.5)
+    page = open_page("runs?workflow=nightly_etl")
+    stands_at = page.locator('tr[data-run="progress-1"] .c-at')
+    expect(stands_at).to_have_text(re.compile(r"^\s*accounts\s*\d+ of 400\s*$"))
+    page.get_by_role("link", name="progress-1").click()
+    # It waits for its items, so it is at work.
+    expect(page.get_by_role("complementary", name="Step accounts").locator(".sec0")).to_contain_text("running")
+    site.post("runs/progress-1/cancel", dry_run=False)
+    wait_for_status(site, "progress-1", "cancelled")
 
 
 def open_two_pages(open_page: OpenPage, site: Site) -> Page:

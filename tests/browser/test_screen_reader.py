@@ -191,6 +191,15 @@ def test_a_run_and_its_graph(open_page: OpenPage) -> None:
     """)
 
 
+def test_the_sides_of_a_branch_have_names(open_page: OpenPage) -> None:
+    page = open_page("workflows/order_fulfilment")
+    branch = page.get_by_role("treeitem", name=re.compile(r"^in-stock\? branch"))
+    for side, step in (("then", "payment"), ("otherwise", "put_on_waiting_list")):
+        steps = branch.get_by_role("group", name=side, exact=True)
+        expect(steps.get_by_role("treeitem", name=re.compile(f"^{step}")).first).to_be_attached()
+    expect(branch.get_by_role("treeitem", name=re.compile(r"^book_carrier .* fails \d")).first).to_be_attached()
+
+
 def test_the_form_of_a_workflow(open_page: OpenPage) -> None:
     page = open_page("workflows/slow_steps/start")
     expect(page.get_by_role("main")).to_match_aria_snapshot(r"""
@@ -226,9 +235,10 @@ def test_the_fleet(open_page: OpenPage) -> None:
                   - row /alive embedded/
           - region "Queues":
             - heading "Queues" [level=2]
-            - table:
-              - rowgroup:
-                - row "Queue State Waiting Oldest Messages Workers"
+            - group "Queues":
+              - table:
+                - rowgroup:
+                  - row "Queue State Waiting Oldest Waiting, 15 m Workers Slots busy"
           - region "Doctor":
             - heading "Doctor" [level=2]
             - list:

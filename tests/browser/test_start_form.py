@@ -56,6 +56,45 @@ def test_a_wrong_value_is_marked_at_its_field(open_page: OpenPage) -> None:
     expect(page.get_by_label("lines 1 count")).to_be_focused()
 
 
+def test_an_input_that_does_not_fit_is_not_sent(open_page: OpenPage) -> None:
+    """Chromium would write the refusal to the console, which fails a test."""
+    page = open_page("workflows/order_fulfilment/start")
+    filler = form(page)
+    filler.fill(order("Ann", ("axe", 2)))
+    expect(filler.form.get_by_text("fits", exact=True)).to_be_visible()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(f"{request.method} {request.url.rpartition('/')[2]}"))
+    # Sooner than the form asks by itself.
+    page.get_by_label("lines 1 count").fill("0")
+    page.keyboard.press("Control+Enter")
+    expect(page.get_by_label("lines 1 count")).to_have_attribute("aria-invalid", "true")
+    expect(page.get_by_label("lines 1 count")).to_be_focused()
+    assert "POST validate" in asked
+    assert "POST runs" not in asked
+
+
+def test_json_that_cannot_be_read_starts_nothing(open_page: OpenPage, site: Site) -> None:
+    """Also a number that a browser reads as infinite, and would send as null."""
+    before = len(site.get("runs", workflow="slow_steps", limit=200)["items"])
+    page = open_page("workflows/slow_steps/start")
+    filler = form(page)
+    filler.form.get_by_role("tab", name="JSON").click()
+    box = filler.form.get_by_label("Input as JSON")
+    box.fill('{"seconds": 0}')
+    expect(filler.form.get_by_text("fits", exact=True)).to_be_visible()
+    for text, said in (('{"seconds": 1e400}', "1e400 is too large"), ('{"seconds": ', "not JSON yet")):
+        box.fill(text)
+        expect(filler.form.get_by_role("alert")).to_contain_text(said)
+        expect(filler.form.get_by_text("fits", exact=True)).to_be_hidden()
+        filler.form.get_by_role("button", name="Start run").click()
+        expect(box).to_be_focused()
+    box.fill('{"seconds": 0, "fail": false}')
+    expect(filler.form.get_by_role("alert")).to_have_count(0)
+    filler.form.get_by_role("button", name="Start run").click()
+    page.wait_for_url(re.compile("/runs/"))
+    assert len(site.get("runs", workflow="slow_steps", limit=200)["items"]) == before + 1
+
+
 def test_form_and_json_are_the_same_input(open_page: OpenPage) -> None:
     page = open_page("workflows/slow_steps/start")
     filler = form(page)

@@ -29,7 +29,7 @@ def restart(broker: BrokerServer) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("harm", long_but_first(empty, restart))
-def test_a_broker_that_forgets_everything_loses_no_run(
+def test_broker_data_loss_loses_no_run(
     own_broker: BrokerServer, rival: Rival, workers: Workers, ledger: Ledger, harm: Harm
 ) -> None:
     mixed_fleet(workers, ledger.workflow())

@@ -16,20 +16,20 @@ from tests.support.workers import Workers, wait_until
 SAGA = """
 from rival_workers import for_each
 
-class Nobody:
+class NoInput:
     result = None
 
 def act(run):
-    note(run, Nobody)
+    note(run, NoInput)
     return run.step
 
 def gated(run):
-    note(run, Nobody)
+    note(run, NoInput)
     if not os.path.exists(LEDGER + ".open"):
         raise StepError("not yet", behavior="retry")
 
 def slowly(run):
-    note(run, Nobody)
+    note(run, NoInput)
     time.sleep(0.05)
 
 def fails(run):
@@ -39,7 +39,7 @@ def items():
     return range(3)
 
 def on_error(run):
-    note(run, Nobody)
+    note(run, NoInput)
 
 name = "saga"
 steps = [
@@ -117,11 +117,11 @@ def test_a_fleet_that_loses_workers_in_the_middle_of_compensations_undoes_all(
 CANCELLED = """
 from rival_workers import wait_event_step
 
-class Nobody:
+class NoInput:
     result = None
 
 def act(run):
-    note(run, Nobody)
+    note(run, NoInput)
     return run.step
 
 name = "saga"

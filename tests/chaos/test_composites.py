@@ -20,15 +20,15 @@ JOINS = """
 from rival_workers import for_each, parallel, workflow
 from rival_workers.definition.define import define_workflow
 
-class Nobody:
+class NoInput:
     result = None
 
 def mark(run):
-    note(run, Nobody)
+    note(run, NoInput)
     return run.step
 
 def slowly(run):
-    note(run, Nobody)
+    note(run, NoInput)
     time.sleep(0.02)
     return run.step
 
@@ -36,7 +36,7 @@ def items(input):
     return range(input["items"])
 
 def each(run, item):
-    note(run, Nobody)
+    note(run, NoInput)
     return item
 
 nested = define_workflow("nested", [step(mark, name="one"), step(slowly, name="two"), step(mark, name="three")])

@@ -10,15 +10,15 @@ from tests.support.workers import Workers, wait_until
 
 #: `charge` always fails, and falls back to a function.
 PAY = """
-class Nobody:
+class NoInput:
     result = None
 
 def charge(run):
-    note(run, Nobody)
+    note(run, NoInput)
     raise ValueError("closed")
 
 def instead(run, error):
-    note(run, Nobody)
+    note(run, NoInput)
     return error["message"]
 
 def after(run, steps):
@@ -32,11 +32,11 @@ steps = [step(charge, fallback=instead), after]
 ASK = """
 from rival_workers import breaker, default
 
-class Nobody:
+class NoInput:
     result = None
 
 def ask(run, input):
-    note(run, Nobody)
+    note(run, NoInput)
     time.sleep(input.get("seconds", 0))
     if input.get("fails"):
         raise ValueError("busy")

@@ -16,7 +16,7 @@ from tests.support.workers import Workers, wait_until
 FLOWS = """
 from rival_workers import create_workflow, flow
 
-class Nobody:
+class NoInput:
     result = None
 
 class Here:
@@ -24,7 +24,7 @@ class Here:
         self.run_id, self.step, self.attempt = run.run_id, step, 1
 
 def mark(run, step):
-    note(Here(run, step), Nobody)
+    note(Here(run, step), NoInput)
     return step
 
 create_workflow("child").step(lambda run: mark(run, "child"), name="only").register()
@@ -90,7 +90,7 @@ def test_a_worker_that_dies_at_a_failpoint_of_a_flow_loses_nothing_and_doubles_n
 
 
 @pytest.mark.slow
-def test_a_keeper_that_dies_between_finding_a_timer_and_ringing_for_it_leaves_it_to_the_next(
+def test_a_keeper_that_dies_between_finding_a_timer_and_publishing_leaves_it_to_the_next(
     rival: Rival, workers: Workers, ledger: Ledger
 ) -> None:
     """Without countdowns, a keeper publishes the message of every timer."""

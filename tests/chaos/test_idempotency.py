@@ -10,7 +10,7 @@ from tests.support.workers import Workers, wait_until
 
 #: The first attempt kills its worker before the side effect.
 PAY = """
-class Nobody:
+class NoInput:
     result = None
 
 def charge(run, input):
@@ -18,7 +18,7 @@ def charge(run, input):
         open(LEDGER + ".killed", "w").close()
         time.sleep(input["seconds"])
         os.kill(os.getpid(), signal.SIGKILL)
-    return note(run, Nobody)
+    return note(run, NoInput)
 
 name = "pay"
 steps = [step(charge, idempotency_key="charge:{input.order}")]

@@ -14,7 +14,9 @@ from rival_workers.store.postgres import PostgresStore
 from rival_workers.store.sql_store import SqlStore
 from tests.contract.stage import Stage
 from tests.support import lock_order
+from tests.support.dashboard import Site
 from tests.support.inline import Clock, Inline
+from tests.support.limits import OtherTransaction, Slots
 from tests.support.shared_database import database_at, shared_database, with_shared_pool
 
 #: The portable statements on Postgres: test_fast_paths.py compares them with the fast ones in `make test`, too.
@@ -97,3 +99,20 @@ def inline(request: pytest.FixtureRequest) -> Iterator[Inline]:
     opened = Inline(url, clock=Clock() if request.param == "sqlite" else None)
     yield opened
     opened.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    url = request.getfixturevalue("file_url" if request.param == "sqlite" else "postgres_url")
+    inline = Inline(url)
+    opened = Site(inline)
+    yield opened
+    opened.close()
+    inline.close()
+
+
+@pytest.fixture
+def other(slots: Slots) -> Iterator[OtherTransaction]:
+    other = OtherTransaction(slots)
+    yield other
+    other.connection.close()

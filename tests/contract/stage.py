@@ -39,6 +39,23 @@ FAILS = Advance((FailRun(), EndRun("failed")))
 SOON = Retry(0.0, ERROR, Json('{"page":2}'))
 
 
+class CountedDown:
+    """Equals the seconds that are left of `seconds` soon after they were set: time may have passed since, at most
+    `most`, but there can never be more left. So that a longer time is not taken for this one."""
+
+    def __init__(self, seconds: float, most: float = 4.0) -> None:
+        self._seconds, self._most = seconds, most
+
+    def __eq__(self, left: object) -> bool:
+        # Postgres keeps microseconds, and a float of this century has 2e-7.
+        return isinstance(left, int | float) and self._seconds - self._most <= left <= self._seconds + 1e-4
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{self._seconds:g} s, counted down by at most {self._most:g}"
+
+
 class Stage:
     def __init__(self, store: SqlStore, clock: Clock) -> None:
         self.store, self._clock = store, clock
@@ -72,7 +89,7 @@ class Stage:
     def retried(self, run_id: str = "r") -> Claim:
         """A running step whose first attempt failed: its finish is not the happy path's."""
         claim = self.begin(run_id)
-        token = self.store.retry_step(claim, SOON, rung=True)
+        token = self.store.retry_step(claim, SOON, published=True)
         assert token is not None
         return self.claim(Claim(run_id, "a", token), "e2")
 
@@ -157,7 +174,7 @@ Bringer = Callable[[Stage, str], object]
 
 
 def _waiting_retry(stage: Stage, run_id: str) -> None:
-    stage.store.retry_step(stage.begin(run_id), SOON, rung=True)
+    stage.store.retry_step(stage.begin(run_id), SOON, published=True)
 
 
 def _waiting(stage: Stage, run_id: str) -> None:

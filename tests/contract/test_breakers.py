@@ -11,8 +11,10 @@ import pytest
 from sqlalchemy import text
 
 from rival_client import AsyncRival
+from rival_client.db import conflict_retries
 from rival_client.model.policies.breakers import Breaker
-from rival_workers import DefinitionError, StepError, breaker, flow, step, value
+from rival_client.sql.breakers import list_breakers, open_breaker, reset_breaker
+from rival_workers import DefinitionError, StepError, breaker, flow, retry_with, step, value
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry
 from rival_workers.store.call_records import BreakerAnswer
@@ -21,6 +23,7 @@ from rival_workers.store.sweep_records import SweepOptions
 from tests.contract.stage import SOON, Stage
 from tests.support.effort import examples
 from tests.support.inline import Inline
+from tests.support.interleaving import interleaved
 
 MODEL = {"works": False}
 CALLS: list[str] = []
@@ -132,6 +135,38 @@ def test_a_step_that_is_not_called_does_what_on_open_says(
     assert CALLS == []
 
 
+def ask_any(ctx: Any) -> str:
+    model = ctx.overrides.get("model", "large")
+    CALLS.append(model)
+    if model == "large" or not MODEL["works"]:
+        raise TimeoutError("busy")
+    return str(model)
+
+
+@pytest.mark.parametrize("on_open", ["fail", "fallback", "wait"])
+def test_the_breaker_does_not_stop_a_fallback_with_other_values(inline: Inline, on_open: Any) -> None:
+    how = breaker("openai", failures=1, reset=60, on_open=on_open)
+    inline.define("llm", step(ask_any, circuit_breaker=how, fallback=retry_with(model="mini")))
+    MODEL["works"] = True
+    assert run(inline, "first").result == "mini"
+    assert CALLS == ["large", "mini"]
+    assert state(inline) == "open"
+    if on_open != "wait":
+        assert run(inline, "second").result == "mini"
+        assert CALLS == ["large", "mini", "mini"]
+
+
+def test_the_failure_of_a_fallback_with_other_values_does_not_count(inline: Inline) -> None:
+    how = breaker("openai", failures=2, reset=60)
+    inline.define("llm", step(ask_any, circuit_breaker=how, fallback=retry_with(model="mini")))
+    assert run(inline, "first").status == "failed"
+    assert CALLS == ["large", "mini"]
+    assert inline.rival.breakers() == [] or state(inline) == "closed"
+    assert run(inline, "second").status == "failed"
+    assert CALLS == ["large", "mini", "large", "mini"]
+    assert state(inline) == "open"
+
+
 def test_a_step_that_waits_is_called_when_the_breaker_is_closed(inline: Inline) -> None:
     MODEL["works"] = True
     define(inline, "wait")
@@ -235,7 +270,7 @@ def test_a_probe_that_does_not_run_any_more_makes_room_for_another(stage: Stage,
         case "cancelled":
             stage.cancel(probe.run_id)
         case "retried":
-            stage.store.retry_step(probe, SOON, rung=True)
+            stage.store.retry_step(probe, SOON, published=True)
     assert stage.store.ask_breaker(BREAKER, other, "b").probes
     assert stage.store.breaker_succeeded(BREAKER, probe, "a") is None
 
@@ -249,6 +284,86 @@ def asked_at_once(stage: Stage, claims: list[Claim]) -> list[tuple[Claim, Breake
 
     with ThreadPoolExecutor(len(claims)) as threads:
         return list(threads.map(ask_once, claims))
+
+
+@pytest.mark.parametrize("pg_stage", ["postgres"], indirect=True)
+def test_two_failures_at_one_moment_may_each_see_only_their_own_and_the_next_one_opens_the_breaker(
+    pg_stage: Stage,
+) -> None:
+    """Executors count in rows of their own, so that they do not wait for each other. Only the threshold can be seen
+    late, and by one failure."""
+    of = Breaker(name="b", failures=3)
+    store, claims = pg_stage.store, [Claim(f"r{number}", "work", 1) for number in range(4)]
+    moved = [store.breaker_failed(of, claims[3], "first")]
+    with interleaved(
+        store.database,
+        "SELECT rival_breakers.probe_run",
+        lambda: moved.append(store.breaker_failed(of, claims[1], "second")),
+    ) as both:
+        moved.append(store.breaker_failed(of, claims[0], "first"))
+    assert both.has_begun
+    assert both.error is None
+    assert moved == [None, None, None]
+    assert store.ask_breaker(of, claims[2], "third").goes
+    assert store.breaker_failed(of, claims[2], "third") == "open"
+
+
+@pytest.mark.parametrize("pg_stage", ["postgres"], indirect=True)
+def test_two_failures_that_both_open_the_breaker_do_not_deadlock(
+    pg_stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conflict_retries, "CONFLICT_TRIES", 1)
+    of = Breaker(name="b", failures=3)
+    store, claims = pg_stage.store, begun(pg_stage, 4)
+    moved = [store.breaker_failed(of, claims[0], "first"), store.breaker_failed(of, claims[1], "second")]
+    with interleaved(
+        store.database,
+        "SELECT rival_breakers.name",
+        lambda: moved.append(store.breaker_failed(of, claims[3], "second")),
+    ) as both:
+        moved.append(store.breaker_failed(of, claims[2], "first"))
+    assert both.has_begun
+    assert both.error is None
+    assert sorted(map(str, moved)) == ["None", "None", "None", "open"]
+    [one] = list_breakers_of(store)
+    assert (one.state, one.opened) == ("open", 1)
+
+
+@pytest.mark.parametrize("pg_stage", ["postgres"], indirect=True)
+def test_a_breaker_that_is_reset_while_a_failure_would_open_it_stays_closed(pg_stage: Stage) -> None:
+    of = Breaker(name="b", failures=2)
+    store, claims = pg_stage.store, begun(pg_stage, 2)
+    assert store.breaker_failed(of, claims[0], "first") is None
+    with interleaved(
+        store.database,
+        "SELECT rival_breakers.name",
+        lambda: store.database.transact(lambda connection: reset_breaker(connection, "b")),
+    ) as both:
+        assert store.breaker_failed(of, claims[1], "second") is None
+    assert both.has_begun
+    assert both.error is None
+    assert store.ask_breaker(of, claims[0], "first").goes
+
+
+@pytest.mark.parametrize("pg_stage", ["postgres"], indirect=True)
+def test_a_breaker_that_is_reset_while_an_operator_opens_it_is_open(pg_stage: Stage) -> None:
+    database = pg_stage.store.database
+    pg_stage.store.breaker_failed(Breaker(name="b", failures=5), begun(pg_stage, 1)[0], "first")
+    with interleaved(
+        database,
+        "SELECT rival_breakers.name",
+        lambda: database.transact(lambda connection: reset_breaker(connection, "b")),
+    ) as both:
+        database.transact(lambda connection: open_breaker(connection, "b", None, "ana"))
+    assert both.has_begun
+    assert both.error is None
+    [one] = list_breakers_of(pg_stage.store)
+    assert (one.state, one.changed_by) == ("open", "ana")
+
+
+def list_breakers_of(store: Any) -> list[Any]:
+    with store.database.autocommit() as connection:
+        return list_breakers(connection)
 
 
 @pytest.mark.slow
@@ -287,4 +402,102 @@ def test_a_step_of_a_flow_has_no_breaker(inline: Inline) -> None:
     inline.define("llm", f)
     inline.rival.run("llm", {}, run_id="r")
     inline.drain()
-    assert "circuit_breaker" in inline.rival.result("r").error["message"]
+    assert inline.rival.result("r").error["message"] == (
+        "step 'ask' of flow 'f': option circuit_breaker: a step of a flow has none: put the step into a workflow "
+        "of steps, which the flow can ctx.call(…)"
+    )
+
+
+def waiting(inline: Inline, count: int, seconds: float | None = 86_400) -> list[str]:
+    """Runs whose step waits since an operator has opened the breaker."""
+    MODEL["works"] = True
+    define(inline, "wait")
+    inline.rival.open_breaker("openai", seconds=seconds)
+    run_ids = [f"r{number}" for number in range(count)]
+    for run_id in run_ids:
+        assert run(inline, run_id) is None
+    return run_ids
+
+
+def round_of(inline: Inline) -> list[str]:
+    """What one round of the keeper lets be called."""
+    before = len(CALLS)
+    inline.keeper.run_once()
+    inline.drain()
+    return CALLS[before:]
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+def test_closing_calls_one_step_that_waits_and_each_success_two_more(inline: Inline, how: str) -> None:
+    run_ids = waiting(inline, 8)
+    assert round_of(inline) == []
+    assert inline.rival.close_breaker("openai") if how == "close" else inline.rival.reset_breaker("openai")
+    called, after_it = (inline.rival.why(run_id).reasons[0] for run_id in ("r0", "r1"))
+    assert called.evidence[-1] == "circuit breaker openai was open when it asked before"
+    assert (after_it.text, after_it.evidence[0]) == (
+        "ask was not called, since circuit breaker openai was open. It is closed now.",
+        "of the steps that waited one is called at once, and two more after each success",
+    )
+    rounds = [sorted(round_of(inline)) for _ in range(4)]
+    assert rounds == [["r0"], ["r1", "r2"], ["r3", "r4", "r5", "r6"], ["r7"]]
+    assert {inline.rival.result(run_id).result for run_id in run_ids} == {"answer"}
+    assert rows(inline) == []
+
+
+def rows(inline: Inline) -> list[Any]:
+    with inline.store.database.autocommit() as connection:
+        return list(connection.scalars(text("SELECT run_id FROM rival_breaker_waits ORDER BY since, run_id")))
+
+
+def test_a_probe_that_closes_the_breaker_calls_the_next_step(inline: Inline) -> None:
+    waiting(inline, 4)
+    inline.rival.open_breaker("openai", seconds=40)
+    assert round_of(inline) == []
+    inline.time_passes(41)
+    assert round_of(inline) == ["r0"]
+    assert state(inline) == "closed"
+    assert [sorted(round_of(inline)) for _ in range(2)] == [["r1"], ["r2", "r3"]]
+
+
+def test_opening_again_for_a_shorter_time_brings_the_time_of_one_step_forward(inline: Inline) -> None:
+    waiting(inline, 2)
+    inline.rival.open_breaker("openai", seconds=40)
+    [first], [second] = (inline.rival.state(run_id).steps for run_id in ("r0", "r1"))
+    assert (first.due_at - second.due_at).total_seconds() < -80_000
+    MODEL["works"] = False
+    inline.time_passes(41)
+    assert round_of(inline) == ["r0"]
+    # Its probe has failed: the next one probes when the breaker lets an attempt try again.
+    assert state(inline) == "open"
+    MODEL["works"] = True
+    inline.time_passes(241)
+    assert round_of(inline) == ["r1"]
+
+
+def test_steps_that_are_called_and_do_not_succeed_stop_the_others_until_the_sweep(inline: Inline) -> None:
+    waiting(inline, 3)
+    assert round_of(inline) == []
+    inline.rival.close_breaker("openai")
+    inline.rival.cancel("r0")
+    assert round_of(inline) == []
+    inline.store.sweep_breakers()
+    assert round_of(inline) == ["r1"]
+    assert round_of(inline) == ["r2"]
+
+
+def test_a_step_of_a_paused_run_is_not_called_and_the_next_one_is(inline: Inline) -> None:
+    waiting(inline, 2)
+    inline.rival.pause("r0")
+    inline.rival.close_breaker("openai")
+    assert round_of(inline) == ["r1"]
+    inline.rival.resume("r0")
+    inline.store.sweep_breakers()
+    assert round_of(inline) == ["r0"]
+
+
+def test_a_cancelled_step_leaves_the_queue_of_the_breaker_with_the_next_sweep(inline: Inline) -> None:
+    waiting(inline, 2, seconds=None)
+    inline.rival.cancel("r0")
+    inline.store.sweep_breakers()
+    assert rows(inline) == ["r1"]
+    assert inline.rival.state("r1").steps[0].status == "waiting_retry"

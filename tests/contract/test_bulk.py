@@ -48,7 +48,7 @@ def test_all_that_have_failed_are_retried_and_each_is_reported(inline: Inline) -
     heard: list[BulkOutcome] = []
     done = inline.rival.bulk("retry", RunFilter(workflow="job", error="CARD"), by="ann", on_outcome=heard.append)
     assert (done.done, done.refused, done.more) == (["bad-2", "bad-0"], {}, False)
-    assert [one.run.run_id for one in heard] == done.done
+    assert [one.run_id for one in heard] == done.done
     assert [one.reopened.opened for one in done.outcomes if one.reopened] == [("act",), ("act",)]
     inline.drain()
     assert set(statuses(inline).values()) == {"completed"}
@@ -112,6 +112,22 @@ def test_only_the_newest_are_taken_and_that_there_are_more_is_reported(inline: I
     assert inline.rival.bulk("retry", JOBS).outcomes == ()
 
 
+@pytest.mark.parametrize("verb", ["retry", "rewind", "pause", "resume", "cancel", "skip", "set_result"])
+def test_an_unknown_run_is_refused_and_the_others_are_done(inline: Inline, verb: Any) -> None:
+    begin(inline, "bad")
+    if verb in ("pause", "resume", "cancel"):
+        inline.rival.retry("bad-0")
+    if verb == "resume":
+        inline.rival.pause("bad-0")
+    heard: list[BulkOutcome] = []
+    for dry_run in (True, False):
+        how: dict[str, Any] = {"step": "act", "reason": "a test", "dry_run": dry_run, "on_outcome": heard.append}
+        done = inline.rival.bulk(verb, ["none", "bad-0"], **how)
+        assert done.refused == {"none": "Unknown run 'none'. `rival ls` lists the runs."}
+        assert done.done == ["bad-0"]
+    assert [(one.run_id, one.run is None) for one in heard] == [("none", True), ("bad-0", False)] * 2
+
+
 def test_a_run_that_has_moved_since_the_preview_is_judged_as_it_is_then(inline: Inline) -> None:
     begin(inline, "bad", "bad")
     preview = inline.rival.bulk("retry", JOBS, dry_run=True)
@@ -129,6 +145,4 @@ def test_a_verb_that_lacks_something_is_refused_before_anything_is_done(inline: 
         inline.rival.bulk("skip", JOBS, step="act")
     with pytest.raises(RivalError, match="verb: 'delete' is not one of 'retry'"):
         inline.rival.bulk("delete", JOBS)  # type: ignore[arg-type]
-    with pytest.raises(RivalError, match="Unknown run 'nobody'"):
-        inline.rival.bulk("retry", ["bad-0", "nobody"])
     assert statuses(inline) == {"bad-0": "failed"}

@@ -280,7 +280,7 @@ def test_a_hook_that_raises_is_recorded_and_the_run_is_cancelled(inline: Inline)
 # -- definitions ------------------------------------------------------------------------------------------
 
 
-def test_it_is_no_part_of_the_version_and_is_checked() -> None:
+def test_it_is_not_part_of_the_version_and_is_checked() -> None:
     built = create_workflow("w").step(act).compensate_on_cancel().build()
     assert (built.whole.compensate_on_cancel, built.version) == (True, create_workflow("w").step(act).build().version)
     with pytest.raises(DefinitionError, match="compensate_on_cancel: give True or False, not 'yes'"):

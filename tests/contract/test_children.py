@@ -287,7 +287,7 @@ def test_children_that_must_stay_are_not_in_the_way_of_what_may_go(inline: Inlin
     assert len(statuses(inline)) == 8
 
 
-def test_a_loop_keeps_none_of_the_children_of_its_earlier_turns(inline: Inline) -> None:
+def test_a_loop_keeps_none_of_the_children_of_its_earlier_iterations(inline: Inline) -> None:
     define(inline, lambda ctx: None, "child")
 
     def body(ctx: Any, input: int) -> Any:

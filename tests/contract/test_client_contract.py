@@ -20,7 +20,8 @@ from sqlalchemy.orm import Session
 
 from rival_client import (
     AsyncRival,
-    ConfigurationError,
+    DatabaseRefused,
+    EventConflict,
     InvalidArgument,
     InvalidInput,
     InvalidPayload,
@@ -301,8 +302,10 @@ def test_a_failed_run_names_its_step_and_error_and_unwrap_raises_it(world: World
     assert (result.status, result.result, result.failed_step) == ("failed", None, "boom")
     assert (result.error["type"], result.error["message"]) == ("StepError", "no axe")
     assert result.results == {"fine": 1}
-    with pytest.raises(RunFailed, match=r"'x' of workflow 'broken' failed at step 'boom': no axe"):
+    with pytest.raises(RunFailed, match=r"'x' of workflow 'broken' failed at step 'boom': StepError: no axe") as raised:
         result.unwrap()
+    assert (raised.value.type, raised.value.message, raised.value.cause) == ("StepError", "no axe", None)
+    assert raised.value.error == result.error
 
 
 def test_what_run_returns_is_a_handle_of_the_run(world: World) -> None:
@@ -627,6 +630,8 @@ def test_starts_share_a_run_in_the_producers_own_transaction_too(world: World, u
         started = [world.api.run("anything", number, **one) for number in range(3)]
         assert [one.status for one in started] == ["started", "gathered", "started"], name
         alone = {"connection": joined.connection, "singleton": name}
+        with pytest.raises(InvalidArgument, match="your own transaction"):
+            world.api.run("anything", 1, **alone, on_conflict="cancel")
         first = world.api.run("anything", 1, **alone)
         assert world.api.run("anything", 2, **alone).run_id == first.run_id
         skipped = world.api.run("anything", 2, **alone, on_conflict="skip")
@@ -634,8 +639,6 @@ def test_starts_share_a_run_in_the_producers_own_transaction_too(world: World, u
         queued = world.api.run("anything", 3, **alone, on_conflict="queue")
         many = world.api.run_many("anything", [4, 5], **alone, on_conflict="queue")
         assert [one.status for one in (queued, *many)] == ["queued"] * 3
-        with pytest.raises(InvalidArgument, match="your own transaction"):
-            world.api.run("anything", 2, **alone, on_conflict="cancel")
         joined.commit()
         world.inline.keeper.run_once()
         world.inline.drain()
@@ -662,8 +665,39 @@ def test_a_savepoint_that_is_rolled_back_does_not_take_the_message_of_a_run_outs
 
 
 def test_another_kind_of_connection_is_refused(world: World) -> None:
-    with pytest.raises(ConfigurationError, match="connection= takes a SQLAlchemy Session or Connection"):
+    with pytest.raises(InvalidArgument, match=r"connection: str cannot be joined .* give a SQLAlchemy Session"):
         world.api.run("anything", 1, connection="postgresql://…")
+    with pytest.raises(InvalidArgument, match="Invalid argument connection: str"):
+        world.api.send_event("paid", 1, connection="postgresql://…")
+
+
+def test_the_id_of_an_event_for_others_is_refused_also_in_the_producers_own_transaction(world: World, url: str) -> None:
+    world.api.send_event("paid", 1, event_id="e1")
+    with pytest.raises(EventConflict, match="'e1' exists already"):
+        world.api.send_event("refunded", 1, event_id="e1")
+    for name, open_ in joined_forms(world, url):
+        joined = open_()
+        one = {"connection": joined.connection, "event_id": f"of {name}"}
+        assert [world.api.send_event("paid", n, **one).status for n in range(2)] == ["sent", "duplicate"], name
+        with pytest.raises(EventConflict, match="exists already, with another topic, key or run"):
+            world.api.send_event("refunded", 1, **one)
+        joined.commit()
+        world.api.settle(joined.connection.close())
+    assert {one.topic for one in world.api.events()} == {"paid"}
+
+
+def test_a_transaction_that_has_failed_is_to_be_rolled_back_first(world: World, url: str) -> None:
+    if url.startswith("sqlite"):
+        pytest.skip("a failed statement does not end a transaction of SQLite")
+    with psycopg.connect(libpq_url(url)) as connection:
+        with pytest.raises(psycopg.Error):
+            connection.execute("SELECT 1 / 0")
+        client = Rival(url)
+        with pytest.raises(DatabaseRefused, match="An earlier statement of this transaction has failed: roll it back"):
+            client.run("anything", 1, connection=connection)
+        connection.rollback()
+        assert client.run("anything", 1, connection=connection).status == "started"
+        client.close()
 
 
 # -- run-end notifications --------------------------------------------------------------------------------

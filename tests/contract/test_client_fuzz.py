@@ -77,7 +77,7 @@ USUAL: dict[str, Any] = {
     "run_ids": None,
     "connection": None,
     "value": 1,
-    "since": dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+    "since": dt.datetime(2020, 1, 1, tzinfo=dt.UTC),
     "chosen": ["failed"],
     "max": 5,
     "rule_id": 1,

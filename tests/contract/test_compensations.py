@@ -375,7 +375,7 @@ def test_all_items_of_a_for_each_are_undone_and_know_their_item(
     assert items == [("abcde"[n], n, f"lines[{n}]/reserve") for n in (int(one[6]) for one in completed[::-1])]
 
 
-def test_all_turns_of_a_loop_are_undone(make: Make, world: World) -> None:
+def test_all_iterations_of_a_loop_are_undone(make: Make, world: World) -> None:
     inline = make()
     turns = loop("turns", do=[world.step("x"), world.step("y")], max_iterations=3)
     world.broken = {"turns[2]/y"}
@@ -578,7 +578,7 @@ def test_a_retry_goes_back_in_every_lane(make: Make, world: World) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("concurrency", [1, 2, 9])
 @pytest.mark.parametrize("on_failure", ["cancel", "wait"])
-def test_items_that_were_undone_wait_for_their_turns_again(
+def test_items_that_were_undone_run_again_in_their_order(
     make: Make, world: World, concurrency: int, on_failure: Any
 ) -> None:
     inline = make()
@@ -615,7 +615,7 @@ def test_items_of_which_only_some_were_undone_go_on_each_where_it_is(make: Make,
     assert world.done == again
 
 
-def test_a_retry_goes_back_to_the_turn_of_a_loop_that_was_undone(make: Make, world: World) -> None:
+def test_a_retry_goes_back_to_the_iteration_of_a_loop_that_was_undone(make: Make, world: World) -> None:
     inline = make()
     undo = cancel_at(world, "turns[1]/x!compensate")
     turns = loop("turns", do=[world.step("x", compensate=undo)], max_iterations=3)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rival_client.broker.message import StepMessage
+from rival_workers import for_each, step, wait_event_step
 from rival_workers.definition.default_registry import default_registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from tests.support import gallery
@@ -79,3 +80,29 @@ def settle_all(inline: Inline, order: random.Random) -> None:
 def test_the_gallery_is_all_registered() -> None:
     assert {case.workflow for case in CASES.values()} <= {workflow.name for workflow in default_registry}
     assert gallery.CASES
+
+
+@pytest.mark.parametrize(("on_failure", "other"), [("cancel", "cancelled"), ("wait", "completed")])
+def test_the_item_that_failed_is_distinguished_from_those_that_were_cancelled(
+    inline: Inline, on_failure: Any, other: str
+) -> None:
+    def work(item: int) -> int:
+        return 60 // item
+
+    inline.define(
+        "w",
+        for_each(
+            "l", items=lambda: [1, 0], do=[step(work), wait_event_step("go")], concurrency=2, on_failure=on_failure
+        ),
+    )
+    inline.rival.run("w", run_id="r")
+    settle(inline)
+    inline.rival.send_event("go")
+    settle(inline)
+    state = inline.rival.state("r")
+    assert (state.status, state.failed_step) == ("failed", "l[1]/work")
+    items = {one.path: one.status for one in state.steps if one.path in ("l[0]", "l[1]", "l[1]/work")}
+    assert items == {"l[0]": other, "l[1]": "failed", "l[1]/work": "failed"}
+    inline.rival.retry("r")
+    again = {one.path: one.status for one in inline.rival.state("r").steps}
+    assert (again["l"], again["l[1]"]) == ("waiting", "waiting")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from runpy import run_path
 from typing import Any
 
-import pytest
 from pydantic import BaseModel, Field, SecretStr
 
 from rival_workers import StepError, branch, create_workflow, for_each, rate, step, wait_event_step
@@ -17,17 +15,6 @@ from rival_workers.definition.define import define_workflow
 from rival_workers.testing import Lab
 from tests.support.dashboard import Site
 from tests.support.histories import assert_histories_are_complete
-from tests.support.inline import Inline
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def site(request: pytest.FixtureRequest) -> Iterator[Site]:
-    url = request.getfixturevalue("file_url" if request.param == "sqlite" else "postgres_url")
-    inline = Inline(url)
-    opened = Site(inline)
-    yield opened
-    opened.close()
-    inline.close()
 
 
 def run(site: Site, workflow: str, input: Any = None, run_id: str | None = None) -> str:
@@ -214,6 +201,7 @@ def test_the_fleet_shows_executors_and_what_waits(site: Site) -> None:
     assert found["queues"][0]["oldest"] >= 0
     assert site.post("fleet/recover", dry_run=True)["done"] is False
     assert site.post("fleet/recover")["done"] is True
+    assert [(one["what"], one["about"]) for one in site.audited()] == [("recover", "fleet")]
     site.inline.drain()
 
 
@@ -287,13 +275,13 @@ def test_dead_letters_are_listed_and_run_again(site: Site) -> None:
 
 def test_limits_say_what_is_in_use(site: Site) -> None:
     site.inline.define("mails", step(lambda: 1, name="mail", rate_limit=rate(1, per=3600)))
-    # One starts, two have been given their time, and the others wait.
+    # One starts. Two of those that wait have been given their time.
     for run_id in ("r1", "r2", "r3", "r4", "r5"):
         site.inline.rival.run("mails", {}, run_id)
     site.inline.drain()
     [limit] = site.get("limits")["items"]
     assert (limit["name"], limit["maximum"], limit["per"]) == ("mails/mail!rate", 1, 3600.0)
-    assert limit["keys"][0]["waiting"]["count"] == 2
+    assert limit["keys"][0]["waiting"]["count"] == 4
 
 
 def test_an_exported_test_passes_in_the_testing_kit(site: Site, rival_lab: Lab, tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_an_action_shows_a_command_that_the_terminal_takes(site: Site, words: st
     assert f"-X {route_of(words).method} " in texts["curl"]
     # A dry run changes nothing.
     assert [site.inline.rival.history(run_id) for run_id in ("r", "-x", "f")] == before
-    assert site.get("audit")["items"] == []
+    assert site.audited() == []
     assert [one.paused_at for one in site.inline.rival.schedules()] == [None]
     assert [one.state for one in site.inline.rival.breakers()] == ["open"]
 
@@ -230,5 +230,5 @@ def test_rules_limits_breakers_and_external_steps_are_changed(site: Site) -> Non
     assert rival.breakers() == []
     assert site.post("external/complete", token=TOKEN)["accepted"] is False
     assert site.ask("POST", "external/complete", json={"token": "x"}).json()["code"] == "InvalidToken"
-    whats = [one["what"] for one in site.get("audit")["items"]]
+    whats = [one["what"] for one in site.audited()]
     assert whats[-3:] == ["set_limit", "remove_policy", "set_policy"]

@@ -74,11 +74,11 @@ def boom() -> None:
 
 
 @pytest.fixture
-def site(file_url: str, tmp_path: Path) -> Iterator[Site]:
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     users = Users(tmp_path / "users.toml")
     for role in ROLES:
         users.add(role, PASSWORD, role)
-    inline = Inline(file_url)
+    inline = Inline(request.getfixturevalue(request.param))
     inline.define(
         "waits", step(lambda: 1, name="a", concurrency_limit=limit("slots", 2)), wait_event_step("t", name="b")
     )
@@ -172,6 +172,7 @@ class Fuzzer:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("site", long_but_first("postgres_url", "file_url"), indirect=True)
 @pytest.mark.parametrize("role", long_but_first(*reversed(RANKS)))
 def test_no_request_makes_the_api_fail(site: Site, role: str) -> None:
     api = schemathesis.openapi.from_dict(description(TABLE, "http://127.0.0.1/api/v1"))
@@ -196,3 +197,18 @@ def test_no_request_makes_the_api_fail(site: Site, role: str) -> None:
     done = {name for name, statuses in fuzzer.statuses.items() if any(status < 300 for status in statuses)}
     # Some need several values that fit together. By chance it is about four of five.
     assert role != "admin" or len(done) > 0.75 * len(TABLE), sorted(set(fuzzer.statuses) - done)
+
+
+@pytest.mark.parametrize("site", ["file_url", "postgres_url"], indirect=True)
+def test_a_text_that_postgres_cannot_store_is_refused(site: Site) -> None:
+    """No run can have such an id: it is either refused or not found, and never a failure of the database."""
+    asked = [
+        site.ask("GET", "runs", params={"first": "\x00"}),
+        *(site.ask("GET", f"{path}/~00") for path in ("runs", "events", "limits", "bulk")),
+        site.ask("DELETE", "schedules/~00"),
+        site.ask("POST", "shares", json={"run": "a\x00b"}),
+        site.ask("POST", "runs", json={"workflow": "waits", "like": "\x00"}),
+        site.ask("POST", "bulk", json={"preview": "\x00"}),
+    ]
+    assert {found.status_code for found in asked[1:]} <= {404, 422}, [found.text for found in asked]
+    assert asked[0].status_code in (200, 422)

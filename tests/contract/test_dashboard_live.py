@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +13,9 @@ from sqlalchemy import event, text
 
 from rival_client.db.database import Database
 from rival_client.errors import DatabaseUnavailable
-from rival_workers import for_each, step, wait_event_step
+from rival_workers import for_each, parallel, step, wait_event_step
+from rival_workers.dashboard import live_polls
+from rival_workers.dashboard.api import live
 from rival_workers.dashboard.hub import Hub
 from rival_workers.dashboard.live_polls import Polls
 from rival_workers.dashboard.live_watch import Watch
@@ -104,7 +108,27 @@ def test_a_stream_that_was_cut_goes_on_without_a_gap_and_without_a_repetition(si
     second, _ = hub.since(again, watch)
     everything, _ = hub.since(whole, watch)
     assert [one.number for one in first + second] == [one.number for one in everything]
-    assert ("c", "rewind_run", "undone") in changes(second)
+    assert ("c", "rewind_run", "deleted") in changes(second)
+
+
+def test_a_stream_that_is_cut_at_once_again_has_missed_nothing(site: Site, hub: HandDriven) -> None:
+    """A browser keeps the id of the last frame: that of the greeting must not be ahead of what follows it."""
+    start(site, "r1")
+    watch = Watch(runs=frozenset(["r1"]))
+    hub.look(watch)
+    hub.poll_once()
+    cursor = hub.cursor
+    answer(site, "r1")
+    hub.poll_once()
+    assert hub.cursor != cursor
+
+    headers = {"last-event-id": cursor}
+    with site.browser.stream("GET", "/api/v1/stream", params={"run": "r1"}, headers=headers) as found:
+        lines = found.iter_lines()
+        first = [next(lines), next(lines)]
+        hub.is_closed = True
+        assert "event: bye" in list(lines)
+    assert first == [f"id: {cursor}", "event: hello"]
 
 
 def test_a_cursor_of_another_process_or_of_long_ago_is_not_known(site: Site, hub: HandDriven) -> None:
@@ -239,6 +263,81 @@ def test_two_hundred_viewers_cause_as_many_statements_as_one(site: Site, hub: Ha
             costs = [len(statements) - before]
     assert costs[0] == costs[1]
     assert costs[0] < 12
+
+
+def test_of_very_many_rows_each_is_looked_at_in_turn(
+    site: Site, hub: HandDriven, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_polls, "_ROWS", 2)
+    runs = [f"r{number}" for number in range(5)]
+    for run_id in runs:
+        start(site, run_id)
+    watch = Watch(rows=frozenset(runs))
+    hub.look(watch)
+    for _ in range(3):
+        hub.poll_once()
+    position = hub.position(hub.cursor) or 0
+    for run_id in runs:
+        answer(site, run_id)
+    for _ in range(3):
+        hub.poll_once()
+    events, _ = hub.since(position, watch)
+    assert sorted(one.about for one in events if one.kind == "run") == runs
+
+
+def test_a_run_with_much_progress_does_not_hide_that_of_others(
+    site: Site, hub: HandDriven, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_polls, "_PROGRESS", 1)
+    each = [for_each(name, items=lambda: [1, 2], do=[wait_event_step("go", name="w")]) for name in ("a", "b")]
+    site.inline.define("counts", parallel("both", each))
+    for run_id in ("r1", "r2"):
+        site.inline.rival.run("counts", {}, run_id)
+    site.inline.drain()
+    watch = Watch(runs=frozenset(["r1", "r2"]))
+    hub.look(watch)
+    hub.poll_once()
+    events, _ = hub.since(0, watch)
+    shown = {one.about: list(one.data["steps"]) for one in events if one.kind == "progress"}
+    assert shown == {"r1": ["both"], "r2": ["both"]}
+    for run_id in ("r1", "r2"):
+        site.inline.rival.cancel(run_id)
+
+
+def frames(site: Site, watch: Watch) -> AsyncIterator[str]:
+    return live._frames(site.board.hub, watch, [], 0, lambda: True)
+
+
+def test_streams_that_were_admitted_together_do_not_exceed_their_number(
+    site: Site, hub: HandDriven, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "MAX_STREAMS", 1)
+    hub.viewers = 1
+
+    async def all_frames() -> list[str]:
+        return [frame async for frame in frames(site, Watch())]
+
+    [only] = asyncio.run(all_frames())
+    assert "event: bye" in only
+    assert hub.viewers == 1
+
+
+def test_a_viewer_gets_at_most_so_much_per_second(site: Site, hub: HandDriven, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "MOST_PER_SECOND", 10_000)
+    watch = Watch(counts=True)
+
+    async def seconds_between() -> float:
+        found = frames(site, watch)
+        assert "event: hello" in await anext(found)
+        hub._add("counts", "", {"text": "x" * 6_000})
+        assert len(await anext(found)) > 6_000
+        hub._add("counts", "", {"text": "y"})
+        began = time.monotonic()
+        await anext(found)
+        await found.aclose()  # type: ignore[attr-defined]
+        return time.monotonic() - began
+
+    assert asyncio.run(seconds_between()) >= 0.6
 
 
 # -- over HTTP --------------------------------------------------------------------------------------------

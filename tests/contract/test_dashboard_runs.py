@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,17 +10,6 @@ from pydantic import BaseModel, SecretStr
 from rival_workers import StepError, delay_step, flow, for_each, step, wait_event_step
 from rival_workers.dashboard.api import run_list
 from tests.support.dashboard import Site
-from tests.support.inline import Inline
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def site(request: pytest.FixtureRequest) -> Iterator[Site]:
-    url = request.getfixturevalue("file_url" if request.param == "sqlite" else "postgres_url")
-    inline = Inline(url)
-    opened = Site(inline)
-    yield opened
-    opened.close()
-    inline.close()
 
 
 def run(site: Site, workflow: str, input: Any = None, run_id: str | None = None) -> str:
@@ -216,6 +204,23 @@ def test_a_flow_with_many_checkpoints_is_folded(site: Site) -> None:
     assert found["folded"] == {"long": {"completed": 80}}
     assert len(found["steps"]) == 21
     assert len(site.get(f"runs/{run_id}", fold=200)["steps"]) == 101
+
+
+def test_how_long_a_call_of_a_flow_took_is_not_known(site: Site) -> None:
+    """It is recorded together with its end: zero seconds would be wrong."""
+
+    @flow(registry=site.inline.registry)
+    def calls(ctx: Any) -> int:
+        return int(ctx.step(abs, -1, name="one"))
+
+    site.inline.process.register_workflows()
+    run_id = run(site, "calls", {})
+    of_flow, of_call = site.get(f"runs/{run_id}")["steps"]
+    assert (of_call["path"], of_call["duration"]) == ("calls/one", None)
+    assert of_flow["duration"] > 0
+    usual = site.get("workflows/calls/stats")["steps"]
+    assert (usual["calls/one"]["n"], usual["calls/one"]["p50"]) == (1, None)
+    assert usual["calls"]["p50"] >= 0
 
 
 def test_what_does_not_exist_says_so(site: Site) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 from hypothesis import given
@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr
 from starlette.testclient import TestClient
 
-from rival_client.errors import ConfigurationError
+from rival_client.errors import ConfigurationError, DatabaseUnavailable, InvalidArgument
 from rival_workers import StepError, step, wait_event_step
+from rival_workers.dashboard import dashboard, mounted
 from rival_workers.dashboard.board_options import Options
 from rival_workers.dashboard.ids import from_path, in_path
 from rival_workers.dashboard.launch import Launch, private_key
@@ -28,7 +29,7 @@ from rival_workers.dashboard.routes import TABLE
 from rival_workers.dashboard.sessions import Proxy, Sessions
 from rival_workers.dashboard.users import Users
 from rival_workers.settings import WorkerSettings
-from tests.support.dashboard import TOKEN, Site
+from tests.support.dashboard import BROWSER, TOKEN, Site
 from tests.support.inline import Inline
 
 PASSWORD = "correct horse battery"
@@ -86,7 +87,7 @@ def path_of(route: Route) -> str:
 
 
 @pytest.mark.parametrize("route", TABLE, ids=lambda route: f"{route.method} {route.path}")
-def test_every_route_refuses_whoever_has_not_its_role(site: Site, route: Route, cookies: dict[str, str]) -> None:
+def test_every_route_refuses_users_without_its_role(site: Site, route: Route, cookies: dict[str, str]) -> None:
     if route.path == "/stream":
         site.board.hub.is_closed = True
     ranks = ("none", *ROLES)
@@ -175,6 +176,16 @@ def test_repeated_failures_must_wait(users: Users) -> None:
     assert sessions.log_in("10.0.0.1", None, "viewer", PASSWORD)[0].name == "viewer"
 
 
+def test_a_failed_login_does_not_count_for_other_users(users: Users) -> None:
+    sessions = Sessions(b"k" * 32, token=TOKEN, users=users)
+    for _ in range(5):
+        with pytest.raises(Exception, match="not valid"):
+            sessions.log_in("10.0.0.1", None, "10.0.0.2", "a name that looks like an address")
+        with pytest.raises(Exception, match="not valid"):
+            sessions.log_in("10.0.0.3", "not the token", None, None)
+    assert sessions.log_in("10.0.0.2", TOKEN, None, None)[0].role == "admin"
+
+
 def test_a_bearer_token_needs_no_browser_and_expires(site: Site, users: Users) -> None:
     token = users.add_token("ci", "viewer", time.time() + 60)
     headers = {"authorization": f"Bearer {token}"}
@@ -184,7 +195,28 @@ def test_a_bearer_token_needs_no_browser_and_expires(site: Site, users: Users) -
     assert script.post("/api/v1/runs", headers=headers, json={}).json()["code"] == "Forbidden"
     assert token not in (users._file).read_text()
     expired = users.add_token("old", "viewer", time.time() - 1)
-    assert script.get("/api/v1/runs", headers={"authorization": f"Bearer {expired}"}).status_code == 401
+    for method, path in (("GET", "runs"), ("POST", "runs"), ("GET", "me")):
+        found = script.request(method, f"/api/v1/{path}", headers={"authorization": f"Bearer {expired}"})
+        assert (found.status_code, found.json()["detail"]) == (401, "This bearer token is not valid, or has expired.")
+
+
+def test_logins_are_in_the_audit_and_a_database_that_is_away_does_not_keep_people_out(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert site.client().post("/api/v1/session", json={"name": "viewer", "password": PASSWORD}).is_success
+    assert site.client().post("/api/v1/session", json={"name": "viewer", "password": "wrong one"}).status_code == 401
+    known = [(one["what"], one["by"], one["about"], one["detail"]) for one in site.get("audit")["items"]]
+    where = {"address": "testclient"}
+    assert known == [
+        ("log_in", "viewer@dashboard", "user:viewer", {"way": "password", "role": "viewer", **where}),
+        ("log_in", "owner@dashboard", "user:owner", {"way": "token", "role": "admin", **where}),
+    ]
+
+    def away() -> Any:
+        raise DatabaseUnavailable("The database does not answer.")
+
+    monkeypatch.setattr(site.board.rival.database, "transaction", away)
+    assert site.client().post("/api/v1/session", json={"token": TOKEN}).is_success
 
 
 def test_a_proxy_is_believed_only_from_its_address_and_with_the_secret() -> None:
@@ -217,7 +249,10 @@ def test_beyond_the_machine_it_listens_only_with_users(tmp_path: Path, file_url:
 
 
 def test_only_known_hosts_are_answered(site: Site) -> None:
-    for host in ("evil.example", "127.0.0.1.evil.example", "", "localhost@evil.example", "[::2]"):
+    unknown = ("evil.example", "127.0.0.1.evil.example", "", "localhost@evil.example", "[::2]", "localhost.")
+    # The name of a known host, and more: commands with a bearer token are made of it.
+    more = ("127.0.0.1:8233@evil.example", "127.0.0.1:evil.example", "[::1]evil.example", "127.0.0.1, evil.example")
+    for host in (*unknown, *more):
         found = site.browser.get("/healthz", headers={"host": host})
         assert found.status_code == 421, host
     for host in ("127.0.0.1:8233", "LOCALHOST", "[::1]:8233"):
@@ -269,6 +304,45 @@ def test_a_body_that_is_too_large_is_refused(site: Site) -> None:
     assert found.status_code == 413
 
 
+JSON = {"content-type": "application/json"}
+DEEP = "[" * 600 + "]" * 600
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("runs", '{"workflow": "waits", "input": %s}'),
+        ("runs", '{"workflow": "waits", "like": "r", "patch": {"a": %s}}'),
+        ("workflows/waits/validate", '{"input": %s}'),
+        ("events", '{"topic": "t", "payload": %s}'),
+        ("bulk", '{"verb": "set-result", "runs": ["r"], "step": "b", "reason": "x", "result": %s}'),
+        ("bulk", '{"verb": "pause", "filter": {"input": {"a": %s}}}'),
+        ("runs/r/set-result", '{"step": "b", "reason": "x", "result": %s, "dry_run": true}'),
+    ],
+)
+def test_a_value_with_very_many_levels_is_refused(site: Site, path: str, body: str) -> None:
+    found = site.browser.post(f"/api/v1/{path}", content=body % DEEP, headers=JSON)
+    assert (found.status_code, found.json()["code"]) == (413, "InvalidPayload"), found.text[:200]
+    assert "levels" in found.json()["detail"]
+
+
+@pytest.mark.parametrize("body", ['{"like": "\\ud800"}', '{"input": {"\\ud800": 1}}', '{"run_id": "\\uDC00\\ud800"}'])
+def test_half_a_character_is_refused(site: Site, body: str) -> None:
+    found = site.browser.post("/api/v1/workflows/waits/validate", content=body, headers=JSON)
+    assert (found.status_code, found.json()["code"]) == (400, "BadRequest"), found.text[:200]
+
+
+def test_a_character_of_two_halves_is_taken(site: Site) -> None:
+    body = '{"input": "\\ud83d\\ude00"}'
+    assert site.browser.post("/api/v1/workflows/waits/validate", content=body, headers=JSON).json()["ok"] is True
+
+
+@pytest.mark.parametrize("name", ["input", "result", "labels"])
+def test_a_filter_with_very_many_levels_is_refused(site: Site, name: str) -> None:
+    found = site.ask("GET", "runs", params={name: f'{{"a": {DEEP}}}'})
+    assert (found.status_code, found.json()["code"]) == (413, "InvalidPayload")
+
+
 # -- what is shown ----------------------------------------------------------------------------------------
 
 
@@ -298,7 +372,7 @@ def test_a_hidden_value_is_revealed_to_an_admin_with_a_reason_and_recorded(site:
     assert refused.status_code == 400
     found = site.post("runs/r/reveal", of="input", pointer="/password", reason="ticket 7")
     assert found["value"] == "hunter2"
-    [entry] = site.get("audit")["items"]
+    [entry] = site.audited()
     assert (entry["what"], entry["by"], entry["about"]) == ("reveal", "owner@dashboard", "run:r")
     assert "hunter2" not in str(entry)
     assert site.ask("POST", "runs/r/reveal", json={"of": "input", "pointer": "/no", "reason": "x"}).status_code == 404
@@ -346,6 +420,28 @@ def test_a_run_can_have_the_name_of_a_resource(site: Site) -> None:
         assert in_path(word) != word
         site.inline.rival.run("waits", {}, word)
         assert site.get(f"runs/{in_path(word)}")["run"]["id"] == word
+
+
+def test_a_link_is_valid_in_all_processes_with_the_same_key(site: Site) -> None:
+    def process(key: bytes | None) -> TestClient:
+        app = dashboard(site.inline.rival, authorize=lambda scope: Identity("ann", "admin"), key=key)
+        return TestClient(app, "http://127.0.0.1", headers=BROWSER)
+
+    key = b"k" * 32
+    link = process(key).post("/api/v1/shares", json={"run": "r"}).json()["url"]
+    path = f"/api/v1/shares/{link.removeprefix('share/')}"
+    assert process(key).get(path).json()["run"]["run"]["id"] == "r"
+    assert process(None).get(path).status_code == 404
+    with pytest.raises(InvalidArgument, match="key"):
+        process(b"short")
+
+
+def test_the_path_of_a_mount_that_comes_from_the_request_is_escaped(site: Site) -> None:
+    outer = mounted(site.app, f"/{HOSTILE}", site.app)
+    client = TestClient(outer, "http://127.0.0.1", headers=BROWSER)
+    page = client.get(f"/{quote(HOSTILE)}/runs").text
+    assert "<img" not in page
+    assert f'href="/{quote(HOSTILE)}/"' in page
 
 
 @given(st.text(max_size=30))

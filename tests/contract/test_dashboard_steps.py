@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import select
 
 from rival_client.db import operator_tables
-from rival_client.db.types import after
 from rival_client.sql import bulk_records
-from rival_workers import StepError, flow, for_each, loop, step, wait_event_step
+from rival_workers import StepError, branch, flow, for_each, loop, step, wait_event_step
 from tests.support.dashboard import Site
-from tests.support.inline import Inline
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def site(request: pytest.FixtureRequest) -> Iterator[Site]:
-    url = request.getfixturevalue("file_url" if request.param == "sqlite" else "postgres_url")
-    inline = Inline(url)
-    opened = Site(inline)
-    yield opened
-    opened.close()
-    inline.close()
 
 
 def run(site: Site, workflow: str, input: Any = None, run_id: str | None = None) -> str:
@@ -68,7 +55,7 @@ def test_iterations_and_checkpoints_come_in_pages(site: Site) -> None:
     run_id = run(site, "l", {})
     found = site.get(f"runs/{run_id}/steps", under="pages", limit=5)
     assert [(one["path"], one["status"]) for one in found["items"]][4] == ("pages[4]", "completed")
-    assert found["next"] == "5"
+    assert (found["next"], found["total"]) == ("5", 7)
 
     @flow(registry=site.inline.registry)
     def long(ctx: Any) -> int:
@@ -112,13 +99,27 @@ def test_the_past_of_a_run_can_be_seen_at_each_entry(site: Site) -> None:
     found = site.get(f"runs/{run_id}/changes")
     names = [(found["paths"][where], found["statuses"][status]) for _, _, where, status in found["rows"]]
     assert names[:2] == [("a", "running"), ("a", "completed")]
-    assert ("c", "undone") in names
+    assert ("c", "deleted") in names
     assert any(mark[2] == "rewind_run" and mark[4] == "ann" for mark in found["marks"])
     waiting = next(row[0] for row, name in zip(found["rows"], names, strict=True) if name == ("b", "waiting"))
     past = site.get(f"runs/{run_id}/past", id=waiting)
     assert past["run"]["status"] == "suspended"
     assert {one["path"]: one["status"] for one in past["steps"]} == {"a": "completed", "b": "waiting"}
     assert site.ask("GET", f"runs/{run_id}/past", params={"id": 0}).status_code == 404
+
+
+def test_the_past_says_which_side_a_branch_took_and_since_when_a_composite_was_open(site: Site) -> None:
+    ways = {"then": [step(lambda: 1, name="x")], "otherwise": [step(lambda: 2, name="z")]}
+    sides = branch("large?", when=lambda input: input["large"], **ways)  # type: ignore[arg-type]
+    site.inline.define("w", sides, step(lambda: 1, name="y"))
+    run_id = run(site, "w", {"large": True})
+    now = site.get(f"runs/{run_id}")["steps"]
+    past = site.get(f"runs/{run_id}/past", id=site.get(f"runs/{run_id}/changes")["at"])["steps"]
+    [before, after] = [next(one for one in steps if one["path"] == "large?") for steps in (past, now)]
+    assert (before["taken"], after["taken"]) == ("then", "then")
+    inside = next(one for one in past if one["path"] == "large?/x")
+    assert before["created_at"] <= inside["created_at"] <= before["completed_at"]
+    assert all(one["created_at"] for one in past)
 
 
 # -- many runs --------------------------------------------------------------------------------------------
@@ -149,7 +150,7 @@ def test_a_bulk_action_does_exactly_what_its_preview_has_shown(site: Site) -> No
     assert site.inline.rival.state("later").status == "suspended"
     assert site.inline.rival.state("r0").status == "cancelled"
     assert [one["id"] for one in site.get("bulk")["items"]] == [done["id"], shown["id"]]
-    [entry] = site.get("audit")["items"]
+    [entry] = site.audited()
     assert (entry["what"], entry["about"]) == ("bulk", f"bulk:{done['id']}")
     kept = {name: entry["detail"][name] for name in ("verb", "changed", "refused", "of")}
     assert kept == {"verb": "cancel", "changed": 2, "refused": 1, "of": 3}
@@ -174,45 +175,6 @@ def test_a_preview_is_confirmed_once(site: Site) -> None:
     assert failed["state"] == "failed"
     again = site.ask("POST", "bulk", json={"preview": failed["id"], "dry_run": False})
     assert again.status_code == 422
-
-
-def interrupted(site: Site, runs: list[str]) -> str:
-    """A bulk action of a process that ended after its first run."""
-    given = {"step": None, "result": None, "reason": None, "limit": 100, "runs": None, "filter": {"workflow": "waits"}}
-    site.inline.rival.cancel(runs[0], by="ann@dashboard")
-    outcome = {
-        "run_id": runs[0],
-        "workflow": "waits",
-        "status": "suspended",
-        "why": None,
-        "opened": [],
-        "runs_again": 0,
-    }
-    with site.inline.rival.database.transaction() as connection:
-        about = {"runs": runs, "total": len(runs), "given": given, "commands": {"shell": "rival cancel"}}
-        bulk_records.begin_bulk(connection, "b1", "cancel", "ann@dashboard", preview="p1", **about)
-        bulk_records.add_outcome(connection, "b1", 1, outcome)
-    assert site.get("bulk/b1")["state"] == "running", "another process may be at it"
-    with site.inline.rival.database.transaction() as connection:
-        silent = {"beat_at": after(-bulk_records.SILENT - 1)}
-        connection.execute(update(operator_tables.bulks).values(**silent))
-    return "b1"
-
-
-def test_a_bulk_action_whose_process_has_ended_is_interrupted_and_its_rest_can_be_done(site: Site) -> None:
-    site.inline.define("waits", wait_event_step("t", name="b"))
-    bulk_id = interrupted(site, [run(site, "waits", {}, f"r{n}") for n in range(3)])
-    found = site.get(f"bulk/{bulk_id}")
-    assert (found["state"], found["total"], found["ended"], found["rest"]) == ("interrupted", 3, 1, 2)
-    assert "preview of the rest" in found["error"]
-    assert [(one["run"], one["why"]) for one in found["outcomes"]] == [("r0", None)]
-    assert [one["state"] for one in site.get("bulk")["items"]] == ["interrupted"]
-    shown = ended(site, site.post("bulk", rest_of=bulk_id, dry_run=True)["id"])
-    assert [one["run"] for one in shown["outcomes"]] == ["r1", "r2"]
-    done = ended(site, site.post("bulk", preview=shown["id"], dry_run=False)["id"])
-    assert (done["state"], done["ended"], done["rest"]) == ("done", 2, 0)
-    assert site.inline.rival.state("r2").status == "cancelled"
-    assert site.ask("POST", "bulk", json={"rest_of": done["id"]}).status_code == 409
 
 
 def test_another_process_of_the_dashboard_shows_a_bulk_action_with_its_outcomes(site: Site) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import traceback
+from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
+from rival_client import Rival
 from rival_client.broker.doorbell import open_doorbell
 from rival_client.db.database import Database
 from rival_client.db.prepared import PreparedPool
 from rival_client.db.prepared_statement import Statement
-from rival_client.errors import ConfigurationError, DatabaseError, DatabaseUnavailable
+from rival_client.errors import ConfigurationError, DatabaseError, DatabaseUnavailable, InvalidSetting
 from tests.contract.stage import Stage
 
 REJECTED = [
@@ -75,3 +77,17 @@ def test_an_unusable_broker_url_is_a_configuration_error_without_its_password(ur
     with pytest.raises(ConfigurationError, match="is not a broker URL") as caught:
         open_doorbell(url, "q")
     assert "s3c" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "localhost:6379", "nonsense://a", "amqp://host:port"])
+def test_a_broker_that_is_not_a_url_is_an_invalid_setting_also_as_an_argument(tmp_path: Path, url: str) -> None:
+    with pytest.raises(InvalidSetting, match=r"^RIVAL_BROKER_URL=.* is not a broker URL: give redis://") as caught:
+        Rival(f"sqlite:///{tmp_path}/rival.db", url)
+    assert caught.value.variable == "RIVAL_BROKER_URL"
+
+
+@pytest.mark.parametrize("path", ["text.db", "none/rival.db", "."])
+def test_a_path_that_is_not_that_of_a_database_is_named(tmp_path: Path, path: str) -> None:
+    (tmp_path / "text.db").write_text("hello" * 1000)
+    with pytest.raises(DatabaseUnavailable, match=r"cannot be opened .* Give the path of a SQLite file"):
+        Database(f"sqlite:///{tmp_path / path}").autocommit().__enter__()

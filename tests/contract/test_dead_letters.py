@@ -57,7 +57,7 @@ def test_only_a_step_whose_fallback_fails_too_is_a_dead_letter(inline: Inline, f
     assert bool(letters(inline)) == (inline.rival.result("r0").status == "failed")
 
 
-def test_a_redriven_step_starts_again_and_is_no_dead_letter_any_more(inline: Inline) -> None:
+def test_a_redriven_step_starts_again_and_is_not_a_dead_letter_any_more(inline: Inline) -> None:
     failed_runs(inline, 1)
     CLOSED["now"] = False
     assert inline.rival.redrive(["r0"], by="ana").done == ("r0",)
@@ -122,6 +122,9 @@ def test_a_preview_changes_nothing_and_a_run_without_dead_letters_is_refused(inl
     assert letters(inline) == [("r0", "charge")]
     refused = inline.rival.redrive(["other", "unknown"]).refused
     assert "it has no dead letters" in refused["other"]
+    for verb in (inline.rival.redrive, inline.rival.drop_dead_letters):
+        with pytest.raises(InvalidArgument, match=r"give a list of run ids, \['r0'\], or DeadLetterFilter"):
+            verb("r0")
     assert "unknown" in refused["unknown"]
 
 

@@ -96,7 +96,7 @@ def test_a_run_can_be_cancelled_while_it_is_delayed(inline: Inline, clock: Clock
     assert (state.status, [step.status for step in state.steps]) == ("cancelled", ["completed", "cancelled"])
 
 
-def test_a_delay_of_nothing_is_no_delay(inline: Inline) -> None:
+def test_a_delay_of_zero_seconds_is_not_a_delay(inline: Inline) -> None:
     inline.define("w", before, delay_step(seconds=0), after)
     run_id = inline.rival.run("w").run_id
     inline.drain()

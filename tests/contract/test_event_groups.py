@@ -3,9 +3,11 @@ than the statement does is left to the single path."""
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +15,16 @@ import pytest
 from sqlalchemy import text
 
 from rival_client.broker.message import EventMessage
+from rival_client.errors import DatabaseUnavailable
 from rival_workers import flow, step, wait_event_step
 from rival_workers.runtime.attempt.runs_in_hand import RunInHand
 from rival_workers.runtime.attempt.step_scheduler import StepScheduler
 from rival_workers.store.claim_records import ClaimBy, Delivered
 from rival_workers.store.group_commits import ALONE, DeliverEvent
+from rival_workers.store.postgres import groups
 from rival_workers.store.sql_store import SqlStore
 from tests.support.inline import Inline
+from tests.support.locks import until_blocked
 from tests.support.workers import wait_until
 
 
@@ -233,6 +238,184 @@ def test_a_flow_that_needs_more_is_left_to_the_single_path(inline: Inline, what:
     assert [event.status for event in inline.rival.events()] == ["consumed"]
 
 
+def claim_by(inline: Inline) -> ClaimBy:
+    return inline.coordinator._claim_by(inline.coordinator.transitions.options.book())
+
+
+def run_with(inline: Inline, event_id: str, *, group: bool) -> Any:
+    """Deliver one event and run what it wakes: as a group, or alone in portable SQL. Returns the answer."""
+    commits = inline.coordinator.delivering(event_id)
+    commit = next(commits)
+    assert isinstance(commit, DeliverEvent)
+    [answer] = inline.store.commit_group([commit]) if group else [SqlStore.deliver_event(inline.store, event_id)]  # type: ignore[arg-type]
+    with suppress(StopIteration):
+        commit = commits.send(answer)
+        while True:
+            commit = commits.send(commit.apply(inline.store))
+    return answer
+
+
+def all_rows(inline: Inline, run_id: str) -> list[str]:
+    """As `flow_rows`, with the orders and numbers of checkpoints. Values of `ctx.uuid` differ."""
+    orders = "SELECT path, status, end_order, begun_after, opened, state::text FROM rival_steps WHERE run_id = :run"
+    with inline.store.database.autocommit() as connection:
+        more = connection.execute(text(f"{orders} ORDER BY path"), {"run": run_id})
+        found = [*flow_rows(inline, run_id), [tuple(row) for row in more]]
+    return [re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "-", str(row)) for rows in found for row in rows]
+
+
+def many_calls(ctx: Any, input: Any) -> Any:
+    """A step, a state and a value before the wait, and a step after it."""
+    first = ctx.step(lambda: 1, name="first")
+    ctx.state["first"] = first
+    ctx.uuid()
+    event = ctx.await_event("go", key=input["id"])
+    return ctx.step(lambda: event, name="last")
+
+
+@pytest.mark.parametrize("function", [many_calls, lambda ctx, input: ctx.await_event("go", key=input["id"])])
+def test_flows_that_are_claimed_with_their_events_leave_the_rows_of_single_commits(
+    inline: Inline, function: Any
+) -> None:
+    inline.define("flows", flow("f", register=False)(function))
+    waiting(inline, "run-1", "run-2", workflow="flows")
+    one, two = sent(inline, "run-1", "run-2")
+    answer = run_with(inline, one.event_id, group=True)
+    assert (answer.claimed.run_id, answer.claimed.stored is not None, answer.ready) == ("run-1", True, ())
+    assert run_with(inline, two.event_id, group=False).claimed is None
+    inline.drain()
+    assert all_rows(inline, "run-1") == all_rows(inline, "run-2")
+    assert [inline.rival.result(name).result for name in ("run-1", "run-2")] == ["run-1", "run-2"]
+
+
+def test_a_claimed_flow_has_its_checkpoints_and_its_input_without_reading_them(
+    inline: Inline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inline.define("flows", flow("f", register=False)(many_calls))
+    waiting(inline, "run-1", workflow="flows")
+    [commit] = sent(inline, "run-1")
+    for name in ("read_checkpoints", "read_item", "claim_step", "commit_flow"):
+        monkeypatch.setattr(inline.store, name, None)
+    claimed = run_with(inline, commit.event_id, group=True).claimed
+    assert [
+        (one.path, one.status, one.end_order) for one in sorted(claimed.stored.checkpoints, key=lambda one: one.number)
+    ] == [
+        ("f/first", "completed", 0),
+        ("f/uuid", "completed", None),
+        ("f/event:go", "completed", 1),
+    ]
+    assert claimed.stored.state == {"first": 1}
+    assert inline.rival.result("run-1").result == "run-1"
+
+
+def test_a_flow_that_has_continued_is_claimed_with_its_new_input(inline: Inline) -> None:
+    def function(ctx: Any, input: Any) -> Any:
+        if "turn" not in input:
+            ctx.continue_as({**input, "turn": 2})
+        return [input["turn"], ctx.await_event("go", key=input["id"])]
+
+    inline.define("flows", flow("f", register=False)(function))
+    waiting(inline, "a", workflow="flows")
+    [commit] = sent(inline, "a")
+    assert run_with(inline, commit.event_id, group=True).claimed.item == {"id": "a", "turn": 2}
+    assert inline.rival.result("a").result == [2, "a"]
+
+
+@pytest.mark.parametrize("first", ["event", "sleep"])
+def test_a_flow_that_waits_for_more_than_the_event_receives_it_by_itself(inline: Inline, first: str) -> None:
+    """The order of two ends is that of their times: the statement does not decide it."""
+
+    def function(ctx: Any, input: Any) -> Any:
+        event, nap = ctx.start.await_event("go", key=input["id"]), ctx.start.sleep(30)
+        return ctx.first(event, nap).index
+
+    inline.define("flows", flow("f", register=False)(function))
+    waiting(inline, "a", workflow="flows")
+    [commit] = sent(inline, "a")
+    if first == "sleep":
+        with inline.store.database.autocommit() as connection:
+            earlier = "UPDATE rival_steps SET due_at = now() - interval '1 hour' WHERE run_id = 'a' AND kind = 'sleep'"
+            connection.execute(text(earlier))
+    claimed = run_with(inline, commit.event_id, group=True).claimed
+    assert [one.end_order for one in claimed.stored.checkpoints] == [None, None]
+    assert inline.rival.result("a").result == (0 if first == "event" else 1)
+
+
+@pytest.mark.parametrize("hindrance", ["rules of the run", "another queue", "unknown", "start too late"])
+def test_a_flow_that_cannot_be_claimed_here_is_only_woken(inline: Inline, hindrance: str) -> None:
+    define_flow(inline)
+    waiting(inline, "a", workflow="flows")
+    [commit] = sent(inline, "a")
+    by = claim_by(inline)
+    assert list(by.flows) == [f"flows@{inline.registry.newest('flows').version}/f"]  # type: ignore[union-attr]
+    if hindrance == "another queue":
+        inline.store._queues = "{elsewhere}"  # type: ignore[attr-defined]
+    elif hindrance == "unknown":
+        by = replace(by, flows={})
+    else:
+        change = {
+            "rules of the run": "UPDATE rival_runs SET policies = '{}' WHERE id = 'a'",
+            "start too late": "UPDATE rival_steps SET start_by = now() WHERE run_id = 'a' AND path = 'f'",
+        }
+        with inline.store.database.autocommit() as connection:
+            connection.execute(text(change[hindrance]))
+    [answer] = together(inline, [replace(commit, claim=by)])
+    assert (answer.claimed, [one.path for one in answer.ready]) == (None, ["f"])
+    state = {one.path: one.status for one in inline.rival.state("a").steps}
+    assert state == {"f": "pending", "f/event:go": "completed"}
+
+
+def test_only_flows_that_need_nothing_else_are_claimed_with_their_events(inline: Inline) -> None:
+    define_flow(inline)
+    inline.define("limited", flow("g", register=False)(step(concurrency_limit=2)(lambda ctx: None)))
+    inline.define("timed", flow("h", register=False)(step(timeout=30)(lambda ctx: None)))
+    flows = {place.split("@")[0]: limit for place, limit in claim_by(inline).flows.items()}
+    assert flows == {"flows": None, "timed": 30.0}
+    assert claim_by(inline) is claim_by(inline)
+    # A definition that replaces another one of the same version may have other options.
+    inline.registry.renew(inline.registry.newest("timed"))  # type: ignore[arg-type]
+    by = claim_by(inline)
+    assert by.flows[next(iter(place for place in by.flows if place.startswith("timed")))] == 30.0
+
+
+def test_flows_whose_claim_was_not_answered_are_handed_back_and_receive_their_events_once(inline: Inline) -> None:
+    inline.define("flows", flow("f", register=False)(many_calls))
+    waiting(inline, "a", "b", workflow="flows")
+    runs = [inline.coordinator.delivering(commit.event_id) for commit in sent(inline, "a", "b")]
+    answers = inline.store.commit_group([next(run) for run in runs])
+    assert [answer.claimed.run_id for answer in answers] == ["a", "b"]
+    for run in runs:
+        with pytest.raises(DatabaseUnavailable):
+            run.throw(DatabaseUnavailable("no answer"))
+    assert {inline.store.token_of(name, "f")[0] for name in "ab"} == {"running"}  # type: ignore[index]
+    inline.process.executor.hand_back_strays()
+    inline.drain()
+    assert [inline.rival.result(name).result for name in "ab"] == ["a", "b"]
+    received = "SELECT path, detail ->> 'end_order' FROM rival_history WHERE what = 'received' ORDER BY id"
+    with inline.store.database.autocommit() as connection:
+        assert [tuple(row) for row in connection.execute(text(received))] == [("f/event:go", "1")] * 2
+
+
+def test_a_flow_whose_attempt_ran_in_the_meantime_is_left_to_the_single_path(
+    inline: Inline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its checkpoints are those of the moment at which the statement began."""
+    define_flow(inline)
+    waiting(inline, "a", "b", workflow="flows")
+    commits = [replace(commit, claim=claim_by(inline)) for commit in sent(inline, "a", "b")]
+    patient = replace(groups.LOCK_EVENTS, name=b"patient", sql=groups.LOCK_EVENTS.sql.replace("100ms", "20s"))
+    monkeypatch.setattr(groups, "LOCK_EVENTS", patient)
+    with ThreadPoolExecutor(1) as pool:
+        with inline.store.database.transaction() as other:
+            raised = "UPDATE rival_steps SET execution_token = execution_token + 2 WHERE run_id = 'a' AND path = 'f'"
+            other.execute(text(raised))
+            answers = pool.submit(together, inline, commits)
+            until_blocked(inline.store.database)
+        left, made = answers.result()
+    assert (left, made.claimed.run_id) == (ALONE, "b")
+    assert {one.path: one.status for one in inline.rival.state("a").steps}["f/event:go"] == "waiting"
+
+
 # -- several at once --------------------------------------------------------------------------------------
 
 
@@ -269,6 +452,7 @@ def test_groups_of_several_threads_deliver_each_event_once(inline: Inline) -> No
 
 
 def test_events_in_hand_are_delivered_together_and_their_runs_end_together(inline: Inline) -> None:
+    inline.coordinator.settings = replace(inline.settings, continuation_budget=60)  # a slow machine ends them here, too
     define(inline)
     names = [f"r{number}" for number in range(8)]
     waiting(inline, *names)

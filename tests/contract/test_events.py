@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from sqlalchemy import Connection, select, update
 from sqlalchemy.orm import Session
 
-from rival_client import TopicFull
+from rival_client import EventConflict, TopicFull
 from rival_client.broker.message import EventMessage
 from rival_client.db.database_urls import libpq_url
 from rival_client.db.event_tables import events, waits
@@ -192,7 +192,7 @@ def test_one_goes_to_the_run_that_has_waited_longest(inline: Inline) -> None:
     assert [status(inline, run_id) for run_id in "bac"] == ["completed", "suspended", "suspended"]
 
 
-def test_all_goes_to_everybody_who_waits_and_to_those_that_begin_to_before_it_expires(inline: Inline) -> None:
+def test_all_goes_to_all_waits_and_to_those_that_begin_before_it_expires(inline: Inline) -> None:
     inline.define("w", wait_event_step("news"))
     names = [f"r{n}" for n in range(5)]
     started(inline, *names)
@@ -244,6 +244,18 @@ def test_the_same_event_id_twice_is_one_event(inline: Inline) -> None:
     settle(inline)
     assert sent == ["sent", "duplicate"]
     assert [status(inline, run_id) for run_id in "ab"] == ["completed", "suspended"]
+
+
+@pytest.mark.parametrize(
+    ("topic", "other"), [("refunded", {}), ("paid", {"key": "8"}), ("paid", {"key": "7", "run_id": "r"}), ("paid", {})]
+)
+def test_the_id_of_an_event_for_others_is_refused(inline: Inline, topic: str, other: dict[str, Any]) -> None:
+    inline.rival.send_event("paid", 1, key="7", event_id="e1")
+    with pytest.raises(EventConflict, match="Event 'e1' exists already, with another topic, key or run") as caught:
+        inline.rival.send_event(topic, 1, event_id="e1", **other)
+    assert (caught.value.event_id, caught.value.topic) == ("e1", topic)
+    assert [(one.topic, one.key, one.run_id) for one in inline.rival.events()] == [("paid", "7", None)]
+    assert inline.rival.send_event("paid", 1, key="7", event_id="e1").status == "duplicate"
 
 
 def test_an_event_delivered_twice_wakes_one(inline: Inline) -> None:
@@ -303,7 +315,7 @@ def test_a_wait_that_is_over_time_fails_and_says_so(timed: Inline) -> None:
     state = timed.rival.state("r")
     assert (state.status, state.failed_step) == ("failed", "wait_paid")
     assert state.error is not None
-    assert (state.error["type"], state.error["message"]) == ("EventTimeout", "no event 'paid' within 3600 s")
+    assert (state.error["type"], state.error["message"]) == ("EventTimeout", "no event 'paid' within 1 h")
 
 
 def test_a_wait_may_go_on_without_its_event(timed: Inline) -> None:
@@ -314,7 +326,7 @@ def test_a_wait_may_go_on_without_its_event(timed: Inline) -> None:
     assert got(timed, "r") == "on"
 
 
-def test_a_wait_whose_time_is_up_is_forgotten_and_makes_no_room_in_a_full_topic(timed: Inline) -> None:
+def test_a_wait_whose_time_is_up_is_deleted_and_makes_no_room_in_a_full_topic(timed: Inline) -> None:
     timed.define("w", wait_event_step("paid", timeout=20, on_timeout="continue"))
     started(timed, "r")
     pass_time(timed, 31)
@@ -651,7 +663,7 @@ def test_what_has_expired_takes_no_room_even_before_it_is_deleted(inline: Inline
     assert kept(inline, "paid") == 0
 
 
-def test_no_bound_is_no_bound(inline: Inline) -> None:
+def test_a_bound_of_zero_is_not_a_bound(inline: Inline) -> None:
     bounded(inline, 0)
     fill(inline, "paid", 3)
     assert [(one.kept, one.is_nearly_full) for one in inline.rival.topics()] == [(3, False)]

@@ -162,7 +162,7 @@ def test_a_failing_item_is_tried_less_and_less_often(caplog: pytest.LogCaptureFi
     assert len(errors(caplog, "cannot do r")) == 1
 
 
-def test_a_database_that_is_away_is_no_items_fault() -> None:
+def test_a_database_that_is_away_is_not_the_fault_of_an_item() -> None:
     def away() -> None:
         raise DatabaseUnavailable("away")
 

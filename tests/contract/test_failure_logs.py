@@ -15,6 +15,7 @@ from rival_workers.engine import interpreter
 from rival_workers.runtime.attempt.position import Position
 from rival_workers.store.claim_records import Claim
 from tests.support.inline import Inline
+from tests.support.workers import lines_like
 
 
 def boom() -> None:
@@ -22,6 +23,13 @@ def boom() -> None:
         {}["key"]
     except KeyError as error:
         raise ValueError("no money, password=hunter2") from error
+
+
+#: What is logged of it, with its place.
+ERROR = (
+    "ValueError: no money, password=*** "
+    f"(tests/contract/test_failure_logs.py:{boom.__code__.co_firstlineno + 4} in boom)"
+)
 
 
 def ok() -> int:
@@ -52,13 +60,11 @@ def test_a_failed_attempt_is_one_line_with_its_place_and_an_entry_with_its_trace
     inline: Inline, caplog: pytest.LogCaptureFixture
 ) -> None:
     carry_out(inline, ok, boom)
-    place = f"(tests/contract/test_failure_logs.py:{boom.__code__.co_firstlineno + 4} in boom)"
-    error = f"ValueError: no money, password=*** {place}"
-    assert logged(caplog) == [f"w.boom run=r attempt 1 of 1 failed, no retry: {error}"]
-    assert logged(caplog, "rival.runs") == [f"run r of w failed at step boom: {error}"]
+    assert logged(caplog) == [f"w.boom run=r attempt 1 of 1 failed, no retry: {ERROR}"]
+    assert logged(caplog, "rival.runs") == [f"run r of w failed at step boom: {ERROR}"]
     [entry] = failures(inline)
     assert (entry.level, entry.path, entry.attempt) == ("error", "boom", 1)
-    assert entry.message == f"attempt 1 of 1 failed, no retry: {error}"
+    assert entry.message == f"attempt 1 of 1 failed, no retry: {ERROR}"
     trace = entry.fields["traceback"]
     assert "KeyError: 'key'" in trace
     assert trace.rstrip().endswith("ValueError: no money, password=***")
@@ -98,14 +104,14 @@ def test_an_exception_that_asks_for_no_retry_says_so_when_there_were_attempts_le
 ) -> None:
     carry_out(inline, step(boom, max_attempts=3))
     why = "that takes StepError(behavior='retry'), max_retries or retry_on"
-    assert f"attempt 1 of 3 failed, not retried: {why}: ValueError" in logged(caplog)[0]
+    assert logged(caplog) == [f"w.boom run=r attempt 1 of 3 failed, not retried: {why}: {ERROR}"]
 
 
 @pytest.mark.parametrize(
     ("options", "of_run", "why"),
     [
         ({"retry_budget": 0}, {}, "the run has used its retry_budget of 0"),
-        ({"base_delay": 30}, {"deadline": 20}, "the next attempt would begin in 30 s, but the deadline is over in"),
+        ({"base_delay": 30}, {"deadline": 20}, "the next attempt would begin in 30 s, but the deadline is over in … s"),
     ],
     ids=["budget", "deadline"],
 )
@@ -115,7 +121,8 @@ def test_the_log_says_why_a_retry_that_is_due_is_not_made(
     inline.define("w", step(boom, max_retries=2, **options))
     inline.rival.run("w", None, "r", **of_run)
     inline.drain()
-    assert f"attempt 1 of 3 failed, not retried: {why}" in logged(caplog)[0]
+    [line] = logged(caplog)
+    assert lines_like(line, f"w.boom run=r attempt 1 of 3 failed, not retried: {why}: {ERROR}") == [line]
 
 
 def test_a_soft_failure_says_that_the_run_continues(inline: Inline, caplog: pytest.LogCaptureFixture) -> None:
@@ -123,7 +130,9 @@ def test_a_soft_failure_says_that_the_run_continues(inline: Inline, caplog: pyte
         raise StepError("whatever", behavior="continue")
 
     carry_out(inline, soft, ok)
-    assert "failed, the run continues: StepError: whatever" in logged(caplog)[0]
+    place = f"(tests/contract/test_failure_logs.py:{soft.__code__.co_firstlineno + 1} in soft)"
+    said = f"attempt 1 of 1 failed, the run continues: StepError: whatever {place}"
+    assert logged(caplog) == [f"w.soft run=r {said}"]
     assert logged(caplog, "rival.runs") == []
     assert [entry.level for entry in failures(inline)] == ["warning"]
 
@@ -178,7 +187,10 @@ def test_a_timeout_is_logged_with_the_place_of_the_function(inline: Inline, capl
     [line] = logged(caplog)
     assert "attempt 1 of 1 timed out, no retry: StepTimeout: attempt 1 took longer than its timeout of 5 s" in line
     assert f"test_failure_logs.py:{ok.__code__.co_firstlineno} in ok)" in line
-    assert "timed out" in inline.rival.logs("r")[0].message
+    in_ok = f"(tests/contract/test_failure_logs.py:{ok.__code__.co_firstlineno} in ok)"
+    assert [one.message for one in inline.rival.logs("r")] == [
+        f"attempt 1 of 1 timed out, no retry: StepTimeout: attempt 1 took longer than its timeout of 5 s {in_ok}"
+    ]
     assert len(logged(caplog, "rival.runs")) == 1
 
 
@@ -260,9 +272,11 @@ def test_a_run_that_fails_because_of_a_child_names_the_child_and_its_step(
     carry_out(inline, fl)
     lines = logged(caplog, "rival.runs")
     assert lines[0].startswith("run r/call:child of child failed at step boom: ValueError: no money")
-    assert "child run 'r/call:child' has not completed at step 'boom': ValueError: no money" in lines[1]
+    assert "child run 'r/call:child' failed at step 'boom': ValueError: no money" in lines[1]
     assert lines[1].startswith("run r of w failed at step fl: ChildFailed: ")
-    assert "child run 'r/call:child'" in str((inline.rival.result("r").error or {})["message"])
+    assert str((inline.rival.result("r").error or {})["message"]) == (
+        "fl/call:child: child run 'r/call:child' failed at step 'boom': ValueError: no money, password=***"
+    )
 
 
 def test_a_flow_that_catches_a_failed_child_knows_which_and_where(inline: Inline) -> None:

@@ -275,12 +275,18 @@ def test_a_step_of_a_flow_falls_back_to_a_value_or_is_skipped(inline: Inline, op
     assert result_of(inline, f).result == ["then", result]
 
 
+ONLY_VALUES = "option fallback: in a flow only value(…) is possible; or catch StepFailed and call ctx.step(…) again"
+
+
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        ({"fallback": retry_with(a=1)}, "option fallback: in a flow only value(…) is possible"),
-        ({"fallback": broken}, "option fallback: in a flow only value(…) is possible"),
-        ({"on_failure": "compensate"}, "is an option of the flow as a step"),
+        ({"fallback": retry_with(a=1)}, ONLY_VALUES),
+        ({"fallback": broken}, ONLY_VALUES),
+        (
+            {"on_failure": "compensate"},
+            "option on_failure: this is an option of the flow as a step, not of its own steps",
+        ),
     ],
 )
 def test_a_step_of_a_flow_refuses_the_other_forms(inline: Inline, options: Any, hint: str) -> None:
@@ -289,7 +295,7 @@ def test_a_step_of_a_flow_refuses_the_other_forms(inline: Inline, options: Any, 
         return ctx.step(broken, **options)
 
     found = result_of(inline, f)
-    assert hint in found.error["message"]
+    assert found.error["message"] == f"step 'broken' of flow 'f': {hint}"
 
 
 def test_a_flow_as_a_step_falls_back_to_a_value(inline: Inline) -> None:

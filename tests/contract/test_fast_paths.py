@@ -28,8 +28,9 @@ from rival_client.db.locks import RUN_LOCK
 from rival_client.db.run_tables import runs, steps
 from rival_client.errors import NotPossible
 from rival_client.model.history_entries import REOPENINGS
-from rival_client.model.limits.limits import LEVEL, TURN
+from rival_client.model.limits.limits import LEVEL, ROUND
 from rival_client.model.payload import Json
+from rival_client.model.policies.breakers import Breaker
 from rival_client.model.policies.step_config import StepConfig
 from rival_client.model.starts.starts import Start
 from rival_client.model.statuses import RUN_ACTIVE, RUN_TERMINAL, STEP_TERMINAL
@@ -74,6 +75,8 @@ CALLS, COMPARED = 120, 10
 TOLERANCE = dt.timedelta(seconds=40)
 GRACE, TIMEOUT, DELAY = 1000.0, 2000.0, 3000.0
 EXECUTOR = "e1"
+#: Its buckets are so long that both copies count into the same one.
+BREAKER = Breaker(name="bank", failures=4, window=86_400.0, reset=86_400.0)
 #: Counts the sequences that ran in this process.
 ALL = "sequences"
 ERROR = {"type": "Boom", "message": "boom", "attempt": 1}
@@ -331,11 +334,19 @@ class Walk:
             claim, of = self.claim_of(row), self.random.choice([None, None, None, WorkflowVersion("other", "1")])
             workflow = self.a_run(runs.c.id == row.run_id).workflow
             its_limits = limits_at(workflow, row.path, timed(row.path))
-            self.both(lambda s: s.claim_step(claim, TIMEOUT, EXECUTOR, of=of, limits=its_limits))
+            policy = '{"fields": {}}' if self.calls % 3 == 0 else None
+            self.both(lambda s: s.claim_step(claim, TIMEOUT, EXECUTOR, of=of, limits=its_limits, policy=policy))
 
     def read_item(self) -> None:
         if row := self.a_step():
             self.both(lambda s: s.read_item(row.run_id, row.path))
+
+    def ask_breaker(self) -> None:
+        if row := self.a_step(steps.c.status == "running"):
+            claim = Claim(row.run_id, row.path, row.execution_token)
+            self.both(lambda s: s.ask_breaker(BREAKER, claim, EXECUTOR))
+            if self.random.random() < 0.3:
+                self.both(lambda s: s.breaker_failed(BREAKER, claim, EXECUTOR))
 
     def finish_step(self) -> None:
         row = self.a_step(steps.c.status == "running")
@@ -371,7 +382,7 @@ class Walk:
         row = self.a_step(steps.c.status == "running")
         if row is not None:
             claim, retry = self.claim_of(row), Retry(self.random.choice([0.0, DELAY]), ERROR)
-            self.both(lambda s: s.retry_step(claim, retry, rung=True))
+            self.both(lambda s: s.retry_step(claim, retry, published=True))
 
     def take_over_step(self) -> None:
         row = self.a_step(steps.c.status == "running")
@@ -454,6 +465,16 @@ class Walk:
             self.both(lambda s: s.record_checkpoint(claim, write, state))
             if self.random.random() < 0.2:  # its answer was lost
                 self.both(lambda s: s.record_checkpoint(claim, write, state))
+
+    def record_checkpoints(self) -> None:
+        """The ends of inline steps. The end times of the repetition are those of the first try."""
+        if found := self.flow():
+            claim, order = found
+            writes = [self.step_end(claim, end_order=order + n) for n in range(self.random.randint(1, 3))]
+            state = self.state()
+            self.both(lambda s: s.record_checkpoints(claim, writes, state))
+            if self.random.random() < 0.2:
+                self.both(lambda s: s.record_checkpoints(claim, writes, state))
 
     def commit_ends(self) -> None:
         if found := self.flow():
@@ -558,6 +579,7 @@ CALLS_BY_WEIGHT: dict[str, int] = {
     "cancel": 1,
     "reopen": 3,
     "record_checkpoint": 5,
+    "record_checkpoints": 4,
     "commit_ends": 5,
     "commit_waits": 7,
     "nap": 4,
@@ -566,6 +588,7 @@ CALLS_BY_WEIGHT: dict[str, int] = {
     "continue_flow": 2,
     "read_checkpoints": 3,
     "read_item": 2,
+    "ask_breaker": 2,
     "send_event": 14,
 }
 
@@ -579,7 +602,7 @@ def _outcome(call: Callable[[SqlStore], Any], store: SqlStore) -> Any:
 
 def _comparable(result: Any) -> str:
     """Without moments, and without what a fast path does not return."""
-    text = re.sub(r"(ended_at|due_in|seconds|waited)=-?[\d.]+", r"\1", repr(result))
+    text = re.sub(r"(ended_at|due_in|seconds|waited|countdown)=-?[\d.]+", r"\1", repr(result))
     text = re.sub(r"ended_as='\w+'|ended_as=None", "", text)
     return "moment" if isinstance(result, float) else text
 
@@ -686,12 +709,16 @@ def test_runs_that_begin_at_a_full_gate_leave_the_same_rows_alone_and_together(
 
 
 def test_the_starts_of_a_rate_leave_the_same_rows(copies: tuple[PostgresStore, SqlStore], taken: Counter[str]) -> None:
-    """Called ones that come too early, and in time, until none waits."""
+    """Called ones that come too early, and in time, until none waits. Those that are called as they arrive take a fast
+    path, too: while they are on their way, others are to start."""
     with new_walk(copies, taken, 0) as walk:
         for _ in range(5):
             walk.add_run("paced", "{}")
+        started, entered = taken["rival_claim_step_paced"], taken["rival_claim_step_queued"]
         while (run := walk.a_run(runs.c.status == "pending")) is not None:
             walk.begin(run, EXECUTOR, WorkflowVersion(run.workflow, run.version))
+        assert taken["rival_claim_step_paced"] > started, "the first one has made the gate"
+        assert taken["rival_claim_step_queued"] >= entered + 3
         for left in (4, 3, 2, 1):
             called = walk.rows(steps.c.status == "waiting")
             assert len(called) == left
@@ -735,11 +762,14 @@ def test_paths_that_random_sequences_come_to_rarely_leave_the_same_rows(
         claim, nap = claim_at("f"), a_sleep()
         write = CheckpointWrite(walk.ref(claim, "step"), "completed", Json("1"), end_order=1)
         walk.both(lambda s: s.record_checkpoint(claim, write, None))
-        commit(order=2, sleeps=[nap])
+        writes = [CheckpointWrite(walk.ref(claim, "step"), "completed", Json("1"), end_order=n) for n in (2, 3)]
+        walk.both(lambda s: s.record_checkpoints(claim, writes, None))
+        compare(*copies)
+        commit(order=4, sleeps=[nap])
         time.sleep(4 * EARLY)  # so that it is over on both copies
-        assert commit(order=2, open_paths=[nap.ref.path]).ended
-        commit(order=3, writes=[CheckpointWrite(walk.ref(claim, "step"), "completed", Json("1"))], may_stop=True)
-        commit(order=4, sleeps=[a_sleep()], suspend=True)
+        assert commit(order=4, open_paths=[nap.ref.path]).ended
+        commit(order=5, writes=[CheckpointWrite(walk.ref(claim, "step"), "completed", Json("1"))], may_stop=True)
+        commit(order=6, sleeps=[a_sleep()], suspend=True)
         time.sleep(4 * EARLY)
         asleep = claim_at("f")
         assert isinstance(walk.both(lambda s: s.claim_step(asleep, TIMEOUT, EXECUTOR)), Claimed)
@@ -790,8 +820,7 @@ FILES = ("steps.sql", "flows.sql", "events.sql", "limits.sql", *GROUPS)
 STATEMENTS = {name: one.sql for file in FILES for name, one in load_statements(file).items()}
 #: The guard of each statement that changes a row: its verb, and the statuses that it takes of those in the table.
 STEP_GUARDS = {
-    "rival_claim_step": ("claim_step", r"step\.status IN \(([^)]*)\)", {"pending", "waiting_retry"}),
-    "rival_claim_step_of_timer": ("claim_step", r"step\.status = ('\w+')", {"waiting"}),
+    "rival_claim_step": ("claim_step", r"step\.status IN \(([^)]*)\)", {"pending", "waiting_retry", "waiting"}),
     "rival_finish_step_and_claim": ("finish_step", r"step\.status = ('\w+')", {"running"}),
     "rival_finish_step_and_open": ("finish_step", r"step\.status = ('\w+')", {"running"}),
     "rival_finish_step_and_complete": ("finish_step", r"step\.status = ('\w+')", {"running"}),
@@ -799,7 +828,9 @@ STEP_GUARDS = {
     "rival_finish_step_of_lane_and_open": ("finish_step", r"AND status = ('\w+')", {"running"}),
     "rival_record_checkpoint": ("suspend_step", r"AND status = ('\w+')", {"running"}),
     "rival_commit_flow_ends": ("suspend_step", r"AND status = ('\w+')", {"running"}),
+    "rival_record_checkpoints_in_turn": ("suspend_step", r"AND status = ('\w+')", {"running"}),
     "rival_commit_flow_receipt": ("suspend_step", r"flow\.status = ('\w+')", {"running"}),
+    "rival_commit_flow_sleep": ("suspend_step", r"AND status = ('\w+')", {"running"}),
     "rival_continue_flow": ("suspend_step", r"AND status = ('\w+')", {"running"}),
     "rival_continue_flow_and_claim": ("suspend_step", r"AND step\.status = ('\w+')", {"running"}),
     "rival_continue_flows": ("suspend_step", r"\(step\.status = ('\w+')", {"running"}),
@@ -823,6 +854,7 @@ RUN_GUARDS = {
     "rival_begin_run": ("begin_run", r"AND status = ('\w+')"),
     "rival_finish_step_and_complete": ("end_run", r"done\.run_id AND status IN \(([^)]*)\)"),
     "rival_begin_run_limited": ("begin_run", r"AND status = ('\w+')"),
+    "rival_commit_flow_sleep": ("suspend_run", r"run\.status = ('\w+')"),
     "rival_begin_run_queued": ("begin_run", r"AND status = ('\w+')"),
     "rival_finish_step_limited_and_complete": ("end_run", r"done\.run_id AND status IN \(([^)]*)\)"),
     "rival_finish_step_limited_and_take": ("end_run", r"done\.run_id AND status IN \(([^)]*)\)"),
@@ -884,13 +916,21 @@ def test_lists_and_numbers_in_the_files_are_those_of_the_code() -> None:
     for name in ("rival_begin_run_queued", "rival_begin_queued_runs"):
         assert f"{LEVEL:.0f} * coalesce(priority, 0)" in STATEMENTS[name]
     for name in ("rival_claim_step_queued", "rival_begin_run_queued", "rival_begin_queued_runs"):
-        assert f"max(waiting.base) + {TURN:.0f}" in STATEMENTS[name]
+        assert f"max(waiting.base) + {ROUND:.0f}" in STATEMENTS[name]
     for name in ("rival_lock_fair_group", "rival_lock_fair_groups"):
         assert f"pg_advisory_xact_lock({FAIR_GROUPS}, " in STATEMENTS[name]
     for name in ("rival_continue_flow", "rival_continue_flow_and_claim", "rival_continue_flows"):
         kept = re.search(r"what NOT IN \(([^)]*)\)", STATEMENTS[name])
         assert kept
         assert tuple(re.findall(r"\w+", kept[1])) == REOPENINGS
+
+
+def test_a_claim_with_an_event_reads_the_checkpoints_of_a_flow_as_its_replay_does() -> None:
+    names = ("rival_read_checkpoints", "rival_deliver_events_to_flows")
+    read, claimed = (re.search(r"json_agg\((json_build_array.*?begun_after)", STATEMENTS[name], re.S) for name in names)
+    assert read
+    assert claimed
+    assert read[1].split() == claimed[1].split()
 
 
 def test_each_statement_is_a_fast_path_or_the_lock_of_one() -> None:

@@ -10,7 +10,9 @@ import functools
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
+from rival_client.db.run_tables import workflows
 from rival_workers import ChildFailed, ChildHandle
 from tests.support.flows import Calls, define, rows, run
 from tests.support.inline import Inline
@@ -227,6 +229,88 @@ def test_a_workflow_that_is_not_registered_fails_its_call_for_good(inline: Inlin
         return found
 
     assert run(inline, body) == ["UnknownWorkflow", "UnknownWorkflow"]
+
+
+class Payment(BaseModel):
+    amount: int
+
+
+def pay(inline: Inline) -> None:
+    define(inline, lambda ctx: "paid", name="pay", input=Payment)
+
+
+MISFIT = "The input does not fit workflow 'pay'; no run was started:\n  - \"amount\" is a required property"
+
+
+@pytest.mark.parametrize("how", ["call", "start.call", "spawn", "gather"])
+def test_an_input_that_does_not_fit_a_child_starts_no_run_and_fails_the_call(inline: Inline, how: str) -> None:
+    pay(inline)
+    replays: list[int] = []
+
+    def body(ctx: Any) -> Any:
+        replays.append(1)
+        wrong = {"amuont": "ten"}
+        try:
+            if how == "call":
+                return ctx.call("pay", wrong)
+            if how == "start.call":
+                return ctx.start.call("pay", wrong).result()
+            if how == "gather":
+                return ctx.gather((ctx.call, "pay", wrong))
+            return ctx.spawn("pay", wrong).result()
+        except ChildFailed as failed:
+            ctx.sleep(0.1)
+            return [failed.error["type"], failed.error["message"], failed.child_run]
+
+    assert run(inline, body) == ["InvalidInput", MISFIT, None]
+    assert len(replays) > 1
+    assert [one.workflow for one in inline.rival.runs()] == ["f"]
+
+
+def test_the_problems_of_a_childs_input_do_not_quote_it(inline: Inline) -> None:
+    pay(inline)
+
+    def body(ctx: Any) -> Any:
+        try:
+            return ctx.call("pay", {"amount": "hunter2"})
+        except ChildFailed as failed:
+            return failed.error["message"]
+
+    shown = MISFIT.split("\n")[0] + '\n  - amount: the value is not of type "integer"'
+    assert run(inline, body) == shown
+
+
+def test_a_child_that_runs_is_not_checked_again_when_its_model_has_changed(inline: Inline) -> None:
+    define(inline, lambda ctx: ctx.await_event("go"), name="child")
+
+    def body(ctx: Any) -> Any:
+        return ctx.call("child", {"amount": 1})
+
+    define(inline, body, name="parent")
+    run_id = inline.rival.run("parent").run_id
+    inline.drain()
+    with inline.store.database.transaction() as connection:
+        schema = {"type": "object", "required": ["another"]}
+        connection.execute(workflows.update().where(workflows.c.name == "child").values(input_schema=schema))
+    inline.rival.send_event("go", "went")
+    inline.drain()
+    assert inline.rival.result(run_id).result == "went"
+
+
+def test_waiting_for_a_child_that_the_flow_has_cancelled_says_so(inline: Inline) -> None:
+    child(inline)
+
+    def body(ctx: Any) -> Any:
+        handle = ctx.start.call("child", {"k": "k", "seconds": 60})
+        ctx.sleep(0.02)
+        handle.cancel()
+        try:
+            handle.result()
+        except ChildFailed as failed:
+            return [failed.error["type"], str(failed)]
+
+    text = "f/call:child: ChildCancelled: the flow has cancelled it, so it has no result"
+    assert run(inline, body) == ["ChildCancelled", text]
 
 
 # -- while a flow stops -----------------------------------------------------------------------------------

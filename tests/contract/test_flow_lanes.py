@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import random
 import threading
 import time
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rival_client.model.timers import EARLY
 from rival_workers import StepError
 from tests.support.effort import examples
 from tests.support.flows import Calls, define, finish, rows, run
@@ -175,6 +177,44 @@ def test_a_failure_in_a_task_group_cancels_the_others(inline: Inline) -> None:
     assert run(inline, body) == ["cleaned", "StepFailed"]
     assert calls == {"boom": 1, "cleaned": 1}
     assert rows(inline)["f/#1:sleep"] == "cancelled"
+
+
+def test_the_error_of_a_flow_names_the_failures_of_its_task_group(inline: Inline) -> None:
+    async def body(ctx: Any) -> Any:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(ctx.step(fails, "card declined"))
+
+    define(inline, body)
+    inline.rival.run("f", run_id="r")
+    finish(inline)
+    error = inline.rival.wait("r", timeout=5).error
+    assert error is not None
+    message = "unhandled errors in a TaskGroup (1 sub-exception): f/fails: ValueError: card declined"
+    assert (error["type"], error["message"]) == ("ExceptionGroup", message)
+    assert [run.run_id for run in inline.rival.runs(error="declined")] == ["r"]
+    assert any("card declined" in reason.text for reason in inline.rival.why("r").reasons)
+
+
+@pytest.mark.parametrize("url", ["file_url", "postgres_url"])
+def test_timers_that_begin_together_end_in_the_order_of_their_lengths(request: pytest.FixtureRequest, url: str) -> None:
+    """By a real clock, which goes on while their rows are written."""
+    lengths = (0.0013, 0.0012, 0.0011, 0.0010, 0.0014, 0.0009)
+
+    async def body(ctx: Any) -> Any:
+        async def waits(seconds: float) -> float:
+            await ctx.sleep(seconds)
+            return seconds
+
+        tasks = [asyncio.create_task(waits(one)) for one in lengths]
+        return [await one for one in asyncio.as_completed(tasks)]
+
+    with opened(lambda: Inline(request.getfixturevalue(url))) as inline:
+        assert run(inline, body) == sorted(lengths)
+        sleeps = [one for one in inline.rival.state("r").steps if one.kind == "sleep"]
+        begun = [one.due_at - dt.timedelta(seconds=n) for one, n in zip(sleeps, lengths, strict=True) if one.due_at]
+        assert max(begun) - min(begun) <= dt.timedelta(microseconds=2), "they count from one instant"
+        early = [one.due_at - one.completed_at for one in sleeps if one.completed_at and one.due_at]
+        assert max(early) <= dt.timedelta(seconds=EARLY)
 
 
 def test_a_queue_between_lanes_has_the_same_order_in_every_replay(inline: Inline) -> None:

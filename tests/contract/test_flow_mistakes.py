@@ -60,11 +60,11 @@ async def returns_a_coroutine(ctx: Any) -> Any:
 
 RETURNED = {
     continues: "returned ctx.continue_as(…) without awaiting it: write return await ctx.continue_as(…)",
-    takes_the_first: "returned ctx.first(…) without awaiting it",
-    gathers: "returned ctx.gather(…) without awaiting it",
-    returns_a_call: "returned ctx.step(…) without awaiting it",
-    returns_a_handle: "returned handle without awaiting it",
-    returns_a_coroutine: "returned lane(…) without awaiting it",
+    takes_the_first: "returned ctx.first(…) without awaiting it: write return await ctx.first(…)",
+    gathers: "returned ctx.gather(…) without awaiting it: write return await ctx.gather(…)",
+    returns_a_call: "returned ctx.step(…) without awaiting it: write return await ctx.step(…)",
+    returns_a_handle: "returned handle without awaiting it: write return await handle",
+    returns_a_coroutine: "returned lane(…) without awaiting it: write return await lane(…)",
     lambda ctx: ctx: "returned ctx, which is not a value: return values",
     lambda ctx: ctx.start.step(one): "returned a handle, which is not a value: return handle.result()",
     lambda ctx: ctx.first(one): "returned what ctx.first gives, which is not a value: return first.result()",
@@ -75,22 +75,20 @@ RETURNED = {
 @pytest.mark.parametrize(("body", "message"), RETURNED.items())
 def test_what_cannot_be_a_result_is_refused_with_what_to_write(inline: Inline, body: Any, message: str) -> None:
     error = failed(inline, body)
-    assert error["type"] == "NotInFlows"
-    assert message in error["message"]
-    assert "'f'" in error["message"]
+    assert (error["type"], error["message"]) == ("NotInFlows", f"flow 'f' {message}")
 
 
 WITHIN = {
-    "ctx": (lambda ctx: {"all": [ctx]}, "holds ctx, which cannot be stored"),
-    "a handle": (lambda ctx: [ctx.start.step(one)], "holds a handle: take its result"),
-    "a first": (lambda ctx: [ctx.first(one)], "holds what ctx.first gives: take its result()"),
+    "ctx": (lambda ctx: {"all": [ctx]}, "ctx, which cannot be stored: take the values that you need out of it"),
+    "a handle": (lambda ctx: [ctx.start.step(one)], "a handle: take its result, handle.result() or await handle"),
+    "a first": (lambda ctx: [ctx.first(one)], "what ctx.first gives: take its result()"),
 }
 
 
 @pytest.mark.parametrize("what", WITHIN)
 def test_what_cannot_be_part_of_a_result_is_named(inline: Inline, what: str) -> None:
     body, message = WITHIN[what]
-    assert message in failed(inline, body)["message"]
+    assert failed(inline, body)["message"] == f"the result of step 'f' of run 'r' is not JSON: it holds {message}"
 
 
 @pytest.mark.filterwarnings("ignore:.*was never awaited")
@@ -101,10 +99,14 @@ def test_a_call_that_was_not_awaited_is_named_where_it_is_part_of_a_value(inline
     async def gives_it_to_a_child(ctx: Any) -> Any:
         return await ctx.call("child", {"value": ctx.step(one)})
 
-    assert "the coroutine now(…): is an await missing?" in failed(inline, body)["message"]
+    assert failed(inline, body)["message"] == (
+        "the result of step 'f' of run 'r' is not JSON: it holds the coroutine now(…): is an await missing?"
+    )
     define(inline, gives_it_to_a_child, "g")
     start(inline, run_id="s", workflow="g")
-    assert "a call on ctx that was not awaited" in (inline.rival.state("s").error or {})["message"]
+    assert (inline.rival.state("s").error or {})["message"] == (
+        "the input of a child run is not JSON: it holds a call on ctx that was not awaited"
+    )
 
 
 @pytest.mark.filterwarnings("ignore:.*was never awaited")
@@ -118,13 +120,19 @@ def test_a_call_that_was_not_awaited_is_a_warning_in_the_log_of_each_run(
     define(inline, body, "g")
     for run_id in ("s", "t"):
         start(inline, run_id=run_id, workflow="g")
-        assert f"run {run_id} of g: g/one was never awaited, so it was not done. Write await ctx" in caplog.text
+        assert caplog.messages == [
+            f"run {run_id} of g: g/one was never awaited, so it was not done. Write await ctx.…(…)"
+        ]
+        caplog.clear()
 
 
 def test_a_step_that_returns_ctx_gets_an_error_that_says_so(inline: Inline) -> None:
     inline.define("w", step(lambda ctx: ctx, name="a"))
     start(inline, workflow="w")
-    assert "holds ctx, which cannot be stored" in (inline.rival.state("r").error or {})["message"]
+    assert (inline.rival.state("r").error or {})["message"] == (
+        "the result of step 'a' of run 'r' is not JSON: it holds ctx, which cannot be stored: take the values "
+        "that you need out of it"
+    )
 
 
 # -- shapes of calls --------------------------------------------------------------------------------------
@@ -167,7 +175,11 @@ def test_a_coroutine_is_not_a_call(inline: Inline) -> None:
 
         return await ctx.gather(lane())
 
-    assert "a coroutine is not a call. Await it, or use asyncio.gather" in failed(inline, body)["message"]
+    assert failed(inline, body)["message"] == (
+        "Invalid argument calls[0]: a coroutine is not a call. Await it, or use asyncio.gather. ctx.gather and "
+        "ctx.first take functions, tuples of a function (or of ctx.step, ctx.call, ctx.sleep, ctx.sleep_until, "
+        "ctx.await_event) and its arguments, and handles."
+    )
 
 
 # -- stops that are caught --------------------------------------------------------------------------------

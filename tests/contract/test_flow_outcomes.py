@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -90,7 +92,7 @@ def test_an_async_flow_that_exits_has_failed_and_the_next_one_runs(inline: Inlin
     [DatabaseUnavailable("read-only", "25006"), DatabaseBusy("deadlock"), DatabaseRefused("denied", "42501")],
     ids=lambda error: type(error).__name__,
 )
-@pytest.mark.parametrize("operation", ["read_checkpoints", "record_checkpoint", "commit_flow"])
+@pytest.mark.parametrize("operation", ["read_checkpoints", "record_checkpoint", "record_checkpoints", "commit_flow"])
 def test_a_database_error_is_not_a_flows_failure(inline: Inline, operation: str, error: DatabaseError) -> None:
     tries: list[int] = []
 
@@ -102,7 +104,9 @@ def test_a_database_error_is_not_a_flows_failure(inline: Inline, operation: str,
 
     def body(ctx: Any) -> Any:
         try:
-            return ctx.step(one, max_attempts=2, base_delay=0) + ctx.gather(lambda: 2, lambda: 3)[1]
+            done = ctx.step(one, max_attempts=2, base_delay=0)
+            quick = ctx.step(lambda: 0, name="quick", execution_mode="inline")
+            return done + quick + ctx.gather(lambda: 2, lambda: 3)[1]
         except Exception:
             return "swallowed"
 
@@ -117,3 +121,33 @@ def test_a_handler_of_a_flow_that_quits_is_recorded_only(inline: Inline) -> None
     inline.rival.run("w", run_id="r")
     inline.drain()
     assert inline.rival.result("r").error["type"] == "ValueError"  # type: ignore[index]
+
+
+class Big:
+    """Data that a flow has in a variable."""
+
+
+@pytest.mark.parametrize("ends", ["starts over", "sleeps", "waits for an event"])
+def test_the_variables_of_a_flow_that_stops_are_freed_without_a_garbage_collection(inline: Inline, ends: str) -> None:
+    seen: list[weakref.ref[Big]] = []
+
+    def body(ctx: Any, input: Any) -> None:
+        big = Big()
+        seen.append(weakref.ref(big))
+        ctx.step(lambda: 1, name="one")
+        if ends == "starts over" and input != "again":
+            ctx.continue_as("again")
+        elif ends == "sleeps":
+            ctx.sleep(60)
+        elif ends == "waits for an event":
+            ctx.await_event("never")
+
+    define_flow(inline, body)
+    gc.disable()
+    try:
+        inline.rival.run("f", run_id="r")
+        inline.drain()
+        assert seen
+        assert [one() for one in seen] == [None] * len(seen)
+    finally:
+        gc.enable()

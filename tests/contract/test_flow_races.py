@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection, text
 
 from rival_workers.store.sql.flow_rows import FlowTransaction
 from tests.support.flows import define, finish
 from tests.support.inline import Inline
 from tests.support.locks import until_blocked
+from tests.support.workers import wait_until
 
 
 @pytest.fixture
@@ -39,6 +41,16 @@ def meet_in_a_commit(
 
     monkeypatch.setattr(FlowTransaction, "of", classmethod(of))
     return met
+
+
+def drain_until(inline: Inline, come: list[Any]) -> None:
+    """Deliver what is due until there is something in the list."""
+
+    def delivered() -> bool:
+        inline.drain()
+        return bool(come)
+
+    wait_until(delivered)
 
 
 def resume(inline: Inline, run_id: str = "r") -> None:
@@ -77,8 +89,7 @@ def test_an_event_that_is_delivered_while_the_flow_is_being_suspended_resumes_it
         return real(claim, commit)
 
     postgres.store.commit_flow = commit  # type: ignore[method-assign]
-    while not met:
-        postgres.drain()
+    drain_until(postgres, met)
     met[0].join(10)
     resume(postgres)
 
@@ -108,12 +119,60 @@ def test_a_child_that_ends_while_its_parent_begins_to_wait_for_it_resumes_it(
             postgres, monkeypatch, lambda: bool(waiting), lambda: postgres.rival.cancel("r/spawn:child")
         )
     postgres.rival.run("f", run_id="r")
-    for _ in range(200):
-        postgres.drain()
-        if waiting:
-            break
-    else:
-        pytest.fail("the flow does not wait")
+    drain_until(postgres, waiting)
+    assert bool(met) == (how == "cancelled")
     for thread in met:
         thread.join(10)
     resume(postgres)
+
+
+def seconds_left(inline: Inline) -> float:
+    left = "SELECT extract(epoch FROM due_at - clock_timestamp()) FROM rival_steps WHERE run_id = 'r' AND path = 'f'"
+    with inline.store.database.autocommit() as connection:
+        return float(connection.scalar(text(left)) or 0.0)
+
+
+def test_the_countdown_of_a_sleep_does_not_include_the_time_of_its_commit(postgres: Inline) -> None:
+    """A commit takes long when it waits for another one's lock. The sleep is never early, either."""
+
+    def unlock_later(operator: Connection) -> None:
+        until_blocked(postgres.store.database)
+        threading.Event().wait(0.25)
+        operator.close()
+
+    def sleep_while_the_run_is_locked(ctx: Any) -> None:
+        operator = postgres.store.database.engine.connect()
+        operator.execute(text("SELECT pg_advisory_xact_lock(hashtextextended('r', 726356))"))
+        threading.Thread(target=unlock_later, args=(operator,)).start()
+        ctx.sleep(20)
+
+    define(postgres, sleep_while_the_run_is_locked)
+    postgres.rival.run("f", run_id="r")
+    postgres.drain()
+    [(_, message)] = postgres.later
+    assert seconds_left(postgres) <= message.countdown <= 19.8
+
+
+def test_the_countdown_of_a_sleep_does_not_include_the_time_until_the_answer_to_its_commit(postgres: Inline) -> None:
+    """The database has written its time into the answer before it commits, and an earlier answer was quicker."""
+    define(postgres, lambda ctx: ctx.sleep(20))
+    postgres.rival.run("f", run_id="quick")
+    postgres.drain()
+    postgres.later.clear()
+    with postgres.store.database.transaction() as connection:
+        connection.execute(
+            text(
+                "CREATE FUNCTION slow_commit() RETURNS trigger LANGUAGE plpgsql AS "
+                "'BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END'"
+            )
+        )
+        connection.execute(
+            text(
+                "CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT ON rival_steps DEFERRABLE INITIALLY DEFERRED "
+                "FOR EACH ROW WHEN (NEW.kind = 'sleep') EXECUTE FUNCTION slow_commit()"
+            )
+        )
+    postgres.rival.run("f", run_id="r")
+    postgres.drain()
+    [(_, message)] = postgres.later
+    assert seconds_left(postgres) <= message.countdown <= 19.7

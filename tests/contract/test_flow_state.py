@@ -254,11 +254,14 @@ def test_a_state_that_is_not_json_fails_the_flow(inline: Inline, way: str) -> No
         WAYS[way](ctx)
 
     assert run(inline, body) == "InvalidPayload"
-    assert "the state of step 'f' of run 'r' is not JSON" in (inline.rival.state("r").error or {})["message"]
+    message = (inline.rival.state("r").error or {})["message"]
+    assert message == "the state of step 'f' of run 'r' is not JSON: object is not JSON"
     assert len(inline.rival.state("r").steps) == 1, "no checkpoint was made"
 
 
-@pytest.mark.parametrize("operation", ["record_checkpoint", "commit_flow", "spawn_child", "suspend_step"])
+@pytest.mark.parametrize(
+    "operation", ["record_checkpoint", "record_checkpoints", "commit_flow", "spawn_child", "suspend_step"]
+)
 def test_it_is_stored_once_although_the_answer_was_lost(inline: Inline, operation: str) -> None:
     define(inline, lambda ctx: 1, name="child")
 
@@ -267,6 +270,8 @@ def test_it_is_stored_once_although_the_answer_was_lost(inline: Inline, operatio
         match operation:
             case "record_checkpoint":
                 ctx.step(lambda: 1, name="one")
+            case "record_checkpoints":
+                ctx.step(lambda: 1, name="one", execution_mode="inline")
             case "commit_flow":
                 ctx.gather(lambda: 1, lambda: 2)
             case "spawn_child":

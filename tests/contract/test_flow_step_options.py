@@ -14,7 +14,23 @@ import pytest
 from pydantic import BaseModel
 
 from rival_client.model.policies.option_fields import FIELDS
-from rival_workers import DefinitionError, StepError, StepFailed, breaker, default, flow, rate, step, value
+from rival_workers import (
+    DefinitionError,
+    StepError,
+    StepFailed,
+    breaker,
+    default,
+    every,
+    flow,
+    named,
+    of_kind,
+    rate,
+    retry_with,
+    step,
+    value,
+)
+from rival_workers.definition.define import define_workflow
+from rival_workers.definition.registry import Registry
 from rival_workers.runtime.attempt import time_limits
 from tests.contract.test_flows import define, start
 from tests.support.inline import Inline
@@ -125,9 +141,19 @@ def test_policies_give_way_to_the_decorator(inline: Inline) -> None:
 
 
 ONLY_IN_PLANS = {
-    "compensate": (step(compensate=fails), "a flow undoes what it has done by itself"),
-    "on_error": (step(on_error=fails), "a flow handles the failure of a step by itself"),
-    "external": (step(execution_mode="external"), "a flow waits for an external system with ctx.await_event"),
+    "compensate": (
+        step(compensate=fails),
+        "option compensate: a flow undoes what it has done by itself: try: … except: ctx.step(undo, …); raise",
+    ),
+    "on_error": (
+        step(on_error=fails),
+        "option on_error: a flow handles the failure of a step by itself: try: ctx.step(…) except StepFailed: …",
+    ),
+    "external": (
+        step(execution_mode="external"),
+        "option execution_mode: a flow waits for an external system with ctx.await_event(…); an external step is part "
+        "of a workflow of steps, which a flow can ctx.call(…)",
+    ),
 }
 
 
@@ -142,9 +168,8 @@ def test_what_a_decorator_says_for_plans_only_is_refused_with_its_place(inline: 
     start(inline)
     error = inline.rival.state("r").error
     assert error is not None
-    assert error["message"].startswith("step 'work' of flow 'f': @step(…) of work (")
-    assert __file__ in error["message"]
-    assert message in error["message"]
+    place = f"({__file__}:{work.__code__.co_firstlineno})"
+    assert error["message"] == f"step 'work' of flow 'f': @step(…) of work {place}: {message}"
 
 
 def test_a_call_can_do_without_what_is_for_plans(inline: Inline) -> None:
@@ -166,7 +191,11 @@ def test_a_keyword_that_means_retries_is_never_given_to_the_function(inline: Inl
     assert inline.rival.result("r").result == {"size": 3}
     define(inline, lambda ctx: ctx.step(takes_it, max_retries=2), "g")
     start(inline, run_id="s", workflow="g")
-    assert "is a parameter of takes_it and an option of a step" in (inline.rival.state("s").error or {})["message"]
+    assert (inline.rival.state("s").error or {})["message"] == (
+        "ctx.step(takes_it, max_retries=…): 'max_retries' is a parameter of takes_it and an option of a step. "
+        "Give the option as options={'max_retries': …}, and the parameter as an argument or with "
+        "functools.partial(takes_it, max_retries=…)."
+    )
 
 
 def test_the_decorator_of_a_flows_function_is_for_the_whole_flow(inline: Inline) -> None:
@@ -379,8 +408,10 @@ def test_the_value_of_a_fallback_has_the_type_of_the_result(inline: Inline, inst
     ended = inline.rival.state("r")
     assert ended.status == status
     if ended.error is not None:
-        assert "the fallback of step" in ended.error["message"]
-        assert "is not of type Receipt: number: Field required" in ended.error["message"]
+        assert ended.error["message"] == (
+            "f/charge: InvalidResult: the result of value(…), the fallback of step 'f/charge', is not of type "
+            "Receipt: number: Field required"
+        )
     else:
         assert ended.result == 2
 
@@ -390,4 +421,118 @@ def test_an_error_of_an_option_names_the_step_and_the_option(inline: Inline) -> 
     start(inline)
     message = (inline.rival.state("r").error or {})["message"]
     assert message.startswith("step 'count' of flow 'f': option delay: a flow waits before a step with ctx.sleep(…)")
-    assert "; option queue: a step of a flow runs in the flow's process" in message
+    assert message == (
+        "step 'count' of flow 'f': option delay: a flow waits before a step with ctx.sleep(…); option queue: a "
+        "step of a flow runs in the flow's process: give the flow a queue, or ctx.call(…) another workflow"
+    )
+
+
+# -- rules ------------------------------------------------------------------------------------------------
+
+
+def works_at_the_fourth() -> str:
+    calls["attempts"] += 1
+    if calls["attempts"] < 4:
+        raise ValueError("boom")
+    return "again and again"
+
+
+@pytest.mark.parametrize("layer", ["run", "fleet"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"fallback": retry_with(model="mini")},
+        {"fallback": retry_with(model="mini"), "on_failure": "fallback"},
+        {"on_failure": "dead_letter"},
+        {"on_timeout": "retry"},
+        {"circuit_breaker": breaker("b"), "deadline": 60},
+    ],
+    ids=["retry_with", "fallback", "dead_letter", "on_timeout", "others"],
+)
+def test_what_a_rule_for_many_steps_has_and_a_flows_step_cannot_have_does_not_change_it(
+    inline: Inline, options: Any, layer: str
+) -> None:
+    define(inline, lambda ctx: ctx.step(works_at_the_fourth))
+    if layer == "fleet":
+        inline.rival.set_policy(default, options)
+        inline.keeper.run_once()
+    inline.rival.run("f", None, "r", policies=[(default, options)] if layer == "run" else None)
+    inline.drain()
+    assert (inline.rival.state("r").status, calls["attempts"]) == ("failed", 1)
+    assert (inline.rival.state("r").error or {})["message"] == "f/works_at_the_fourth: ValueError: boom"
+
+
+IN_RULES = {
+    **REFUSED,
+    "fallback": (retry_with(model="mini"), "in a flow only value(…) is possible"),
+    "on_failure": ("dead_letter", "this is an option of the flow as a step, not of its own steps"),
+    "execution_mode": ("external", "a flow waits for an external system with ctx.await_event(…)"),
+    "hooks": ({"on_checkpoint": print}, "give them to the flow, in a rule for of_kind('flow') or to the workflow"),
+}
+
+
+@pytest.mark.parametrize("field", IN_RULES)
+@pytest.mark.parametrize("match", ["charge", default, named("ch.*")], ids=["name", "default", "regex"])
+def test_a_rule_for_a_flows_steps_that_these_cannot_have_is_refused(field: str, match: Any) -> None:
+    given, advice = IN_RULES[field]
+    with pytest.raises(DefinitionError) as caught:
+        flow("f", registry=Registry(), policies=[("other", {"timeout": 5}), (match, {field: given})])(lambda ctx: None)
+    assert f"policies[1]: for steps of a flow: option {field}: " in str(caught.value)
+    assert advice in str(caught.value)
+
+
+def test_a_rule_that_also_matches_a_step_of_the_plan_or_another_workflow_is_not_refused() -> None:
+    options: Any = {"retry_budget": 5}
+    steps = [step(fails, name="charge"), flow("f", register=False)(lambda ctx: None)]
+    for match in ("charge", default, {"workflow": "other", "name": "x"}, of_kind("flow"), every(of_kind("branch"))):
+        define_workflow("w", steps, policies=[(match, options)])
+
+
+def test_each_call_of_a_function_has_its_own_options(inline: Inline) -> None:
+    """Although those of a call that was made before are not worked out again."""
+    again = step(fails, max_attempts=2, base_delay=0)
+
+    def body(ctx: Any) -> None:
+        for options in (2, 3, 2, 1):
+            error_of(ctx, fails, f"{options} attempts", max_attempts=options, base_delay=0)
+        for _ in range(2):
+            error_of(ctx, again, "2 attempts of a value")
+        error_of(ctx, step(fails, max_attempts=1), "1 attempt of a value")
+        error_of(ctx, fails, "named", name="a", max_attempts=1)
+        error_of(ctx, fails, "named", name="b", max_attempts=1)
+
+    define(inline, body)
+    start(inline)
+    inline.keeper.run_once()
+    inline.drain()
+    assert calls == {
+        "2 attempts": 4,
+        "3 attempts": 3,
+        "1 attempts": 1,
+        "2 attempts of a value": 4,
+        "1 attempt of a value": 1,
+        "named": 2,
+    }
+    assert {"f/a", "f/b", "f/fails~7"} <= {one.path for one in inline.rival.state("r").steps}
+
+
+def test_an_option_that_is_wrong_is_refused_after_an_equal_one_of_another_type(inline: Inline) -> None:
+    def body(ctx: Any) -> list[str]:
+        ctx.step(nothing, timeout=1)
+        return [refused(ctx, timeout=True), refused(ctx, timeout=1.0), refused(ctx, unknown=1)]
+
+    define(inline, body)
+    start(inline)
+    assert inline.rival.result("r").result == ["ValueError", "not refused", "ValueError"]
+
+
+def nothing() -> None:
+    """Does nothing."""
+
+
+def refused(ctx: Any, **options: Any) -> str:
+    try:
+        ctx.step(nothing, **options)
+    except ValueError as error:
+        return type(error).__name__
+    return "not refused"

@@ -187,6 +187,21 @@ def test_a_flow_that_raises_fails_its_run(inline: Inline) -> None:
     assert state.error["type"] == "StepFailed"
 
 
+def test_a_changed_flow_names_what_it_reaches_as_users_know_it(timed: Inline) -> None:
+    define(timed, lambda ctx: ctx.await_event("go"))
+    start(timed)
+    define(timed, lambda ctx: [ctx.step(once, "a", 1), ctx.await_event("go")])
+    timed.rival.send_event("go")
+    timed.drain()
+    error = timed.rival.state("r").error
+    assert error is not None
+    assert error["message"] == (
+        "run 'r', checkpoint 1: the flow reaches the step 'f/once', but has reached the wait for an event 'f/event:go' "
+        "before. Its code has changed under the run. Bring the old code back for it (another version= for the new), or "
+        "rewind the run."
+    )
+
+
 def test_a_flow_whose_code_has_changed_under_its_run_stops_and_overwrites_nothing(timed: Inline) -> None:
     define(timed, lambda ctx: [ctx.step(once, "a", 1), ctx.sleep(10)])
     start(timed)
@@ -197,8 +212,11 @@ def test_a_flow_whose_code_has_changed_under_its_run_stops_and_overwrites_nothin
     assert state.status == "failed"
     assert state.error is not None
     assert state.error["type"] == "FlowChanged"
-    assert "'f/another'" in state.error["message"]
-    assert "'f/once'" in state.error["message"]
+    assert state.error["message"] == (
+        "run 'r', checkpoint 1: the flow reaches the step 'f/another', but has reached the step 'f/once' before. "
+        "Its code has changed under the run. Bring the old code back for it (another version= for the new), or "
+        "rewind the run."
+    )
     assert rows(timed) == before | {"f": "failed", "f/sleep": "cancelled"}, "it waits for nothing any more"
     assert calls == {"a": 1}
 
@@ -359,7 +377,7 @@ def test_a_child_that_fails_raises_in_its_parent(inline: Inline) -> None:
     assert inline.rival.result("r").result == "ZeroDivisionError"
 
 
-def test_a_child_that_is_not_awaited_goes_its_own_way(inline: Inline) -> None:
+def test_a_child_that_is_not_awaited_is_independent_of_its_parent(inline: Inline) -> None:
     inline.define("slow", step(lambda: "done", name="only"))
     define(inline, lambda ctx: ctx.spawn("slow"))
     start(inline)

@@ -96,7 +96,7 @@ def test_few_items_are_shown_each_and_what_is_in_them_again_by_its_number(table:
     assert state.folded == {"few[0]/parts": {"failed": 11}}
 
 
-def test_of_a_long_loop_the_last_turn_is_shown(table: Table) -> None:
+def test_of_a_long_loop_the_last_iteration_is_shown(table: Table) -> None:
     table.steps(["pages"], "loop", "waiting")
     table.steps([f"pages[{n}]/fetch" for n in range(101)])
     table.steps([f"pages[{n}]!until" for n in range(100)], "condition")

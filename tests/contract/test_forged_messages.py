@@ -51,7 +51,7 @@ def test_a_step_is_claimed_only_under_its_runs_workflow_and_version(stage: Stage
 
 
 def test_a_claim_that_comes_too_early_says_so_to_its_own_workflow_only(stage: Stage, wrong: WorkflowVersion) -> None:
-    token = stage.store.retry_step(stage.begin(), Retry(30, ERROR), rung=True)
+    token = stage.store.retry_step(stage.begin(), Retry(30, ERROR), published=True)
     claim = Claim("r", "a", token or 0)
     before = stage.everything()
     assert stage.store.claim_step(claim, None, "e1", of=wrong) == RIGHT
@@ -155,7 +155,7 @@ def test_a_stale_message_is_not_taken_for_a_forged_one(inline: Inline, caplog: p
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-def test_a_message_cannot_end_a_wait_or_park_what_is_no_step(inline: Inline) -> None:
+def test_a_message_cannot_end_a_wait_or_park_what_is_not_a_step(inline: Inline) -> None:
     inline.define(
         "waits",
         wait_event_step("order.ready", name="ready"),

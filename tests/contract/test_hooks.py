@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -243,6 +244,40 @@ def test_wrong_hooks_are_all_reported() -> None:
         define_workflow("w", [fine], hooks=[fine])
 
 
+def test_a_hook_takes_the_event_alone() -> None:
+    with pytest.raises(DefinitionError) as refused:
+        define_workflow("w", [fine], hooks={"on_end": fine, "on_retry": lambda event, more: None})
+    assert [problem.partition("hooks: ")[2] for problem in refused.value.problems] == [
+        "on_end is called with one argument, the event: write def fine(event)",
+        "on_retry is called with one argument, the event: write def <lambda>(event)",
+    ]
+    define_workflow("w", [fine], hooks={"on_end": lambda event, more=1: None, "on_retry": print})
+
+
+def test_an_async_hook_is_awaited_and_its_error_is_recorded(inline: Inline) -> None:
+    seen: list[str] = []
+
+    async def hook(event: HookEvent) -> None:
+        await asyncio.sleep(0)
+        seen.append(event.hook)
+        if event.hook == "after_attempt":
+            raise ValueError("in the hook")
+
+    hooks = dict.fromkeys(("before_attempt", "after_attempt", "on_end"), hook)
+    assert run(inline, fine, hooks=hooks).result == "fine"
+    assert seen == ["before_attempt", "after_attempt", "on_end"]
+    [entry] = [one for one in inline.rival.history("r") if one.what == "hook_failed"]
+    assert entry.detail["error"] == {"type": "ValueError", "message": "in the hook"}
+
+
+def test_a_strict_async_before_attempt_fails_the_attempt(inline: Inline) -> None:
+    async def refuse(event: HookEvent) -> None:
+        raise PermissionError("not today")
+
+    found = run(inline, fine, hooks={"before_attempt": refuse, "strict": True})
+    assert (found.status, found.error["type"]) == ("failed", "PermissionError")
+
+
 def test_the_builder_and_flows_have_hooks(inline: Inline) -> None:
     seen = Seen()
     assert create_workflow("w").step(fine).hooks(on_end=seen.append).build().hooks == {"on_end": seen.append}
@@ -294,6 +329,11 @@ def test_a_receiver_that_raises_changes_nothing(inline: Inline) -> None:
         signals.attempt_started.disconnect(bad)
     with pytest.raises(TypeError):
         signals.run_ended.connect(3)  # type: ignore[type-var]
+
+    async def waits(**about: Any) -> None: ...
+
+    with pytest.raises(TypeError, match=r"run_ended\.connect: waits is async: give a plain function"):
+        signals.run_ended.connect(waits)
 
 
 def test_the_lowest_level_and_the_metadata_reach_the_step(inline: Inline) -> None:

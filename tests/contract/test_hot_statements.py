@@ -7,6 +7,7 @@ import datetime as dt
 import json
 import os
 import re
+import statistics
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from starlette.testclient import TestClient
 
 from rival_client import Rival
 from rival_client.db.database import Database
+from rival_client.db.prepared import BY_INDEX
 from rival_client.db.prepared_statement import Statement
 from rival_client.model.limits.idempotency_records import KeyName
 from rival_client.model.run_entries import LogEntry
@@ -56,13 +58,14 @@ from rival_workers.dev.stack import Stack, create_database, drop_database
 from rival_workers.store.call_records import KeyClaim
 from rival_workers.store.claim_records import Claim
 from rival_workers.store.postgres import statements as postgres_statements
+from rival_workers.store.postgres.groups import GROUP_SETTINGS
 from rival_workers.store.postgres.statements import load_statements
 from rival_workers.store.sql_store import SqlStore
 from rival_workers.store.sweep_records import SweepOptions
 from tests.contract.stage import COMPLETES, DONE, FAILED, FAILS, GOES_ON, SOON, Stage
 from tests.support.inline import Clock
 
-#: A million for a check of what the lists of the dashboard promise: RIVAL_CROWD=1000000.
+#: A million for a check of what the lists of the dashboard promise: RIVAL_CROWD=1000000 and --timeout 2900.
 MANY = int(os.environ.get("RIVAL_CROWD", "50000"))
 CROWD = f"generate_series(1, {MANY}) AS n"
 TICKETS = f"""
@@ -238,6 +241,22 @@ def test_a_plan_that_is_made_for_empty_tables_reads_no_other_steps_of_the_run(
         assert "path" in scan.get("Index Cond", ""), json.dumps(plan, indent=1)
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [*IN_FILES, *IN_GROUPS.values(), READ_STATUS, READ_RESULT, INSERT_RUN, INSERT_RUNS, INSERT_EVENT],
+    ids=lambda statement: statement.name.decode(),
+)
+def test_a_plan_of_a_hot_statement_has_no_bitmap_scan(empty: Database, statement: Statement) -> None:
+    """A bitmap scan reads the index entries of deleted rows again and again: after 1,000 continuations, those of 4,000
+    history entries of the flow."""
+    settings = GROUP_SETTINGS if statement in IN_GROUPS.values() else BY_INDEX
+    with empty.transaction() as connection:
+        cursor = connection.connection.cursor()
+        cursor.execute(settings.replace("SET ", "SET LOCAL ").replace("false", "true"))
+        plan = generic_plan(cursor, statement.sql)
+    assert "Bitmap" not in json.dumps(plan), json.dumps(plan, indent=1)
+
+
 def scans_of(plan: Any, table: str) -> list[dict[str, Any]]:
     if isinstance(plan, list):
         return [scan for part in plan for scan in scans_of(part, table)]
@@ -277,7 +296,7 @@ OPERATIONS: dict[str, Callable[[Stage], object]] = {
     "finish_step": lambda s: s.store.finish_step(HELD, DONE, GOES_ON, claim_for="e1"),
     "finish_step, the last": lambda s: s.store.finish_step(HELD, DONE, COMPLETES, claim_for=None),
     "finish_step, failed": lambda s: s.store.finish_step(HELD, FAILED, FAILS, claim_for=None),
-    "retry_step": lambda s: s.store.retry_step(HELD, SOON, rung=True),
+    "retry_step": lambda s: s.store.retry_step(HELD, SOON, published=True),
     "take_over_step": lambda s: s.store.take_over_step(HELD),
     "park a step": lambda s: s.store.park_step(Claim("pending", "a", 0), "unknown", 15.0),
     "park a run": lambda s: s.store.park_run("new", 0, "unknown", 15.0),
@@ -298,7 +317,7 @@ OPERATIONS: dict[str, Callable[[Stage], object]] = {
     "dead_executors": lambda s: s.store.dead_executors(),
     "executors_on": lambda s: s.store.executors_on("host"),
     "beat": lambda s: s.store.beat("e1", 60),
-    "ring_all": lambda s: s.store.ring_all(600, 500),
+    "make_all_due": lambda s: s.store.make_all_due(600, 500),
     "append_logs": lambda s: s.store.append_logs(
         "running", [LogEntry(dt.datetime.now(dt.UTC), "info", "a", 1, "", {})]
     ),
@@ -392,7 +411,7 @@ def test_what_the_dashboard_reads_goes_through_an_index(crowded: Stage) -> None:
         read_history(connection, "old-1", limit=50, slim=True)
         history_changes.entries_since(connection, {"old-1": 0, "old-2": 0})
         history_changes.history_floor(connection, now)
-        step_pages.progress_of(connection, ["old-1"], 50)
+        list(step_pages.progress_of(connection, ["old-1"], 50))
         read_facts(connection, "old-1")
         fleet_reads.parked_runs(connection)
         fleet_reads.overdue(connection)
@@ -510,7 +529,7 @@ def test_the_first_page_of_a_list_takes_less_than_a_tenth_of_a_second(client: Te
             began = clock()
             assert client.get("/api/v1/runs", params=query).status_code == 200
             times.append(clock() - began)
-        assert min(times) < 0.1, (query, times)
+        assert statistics.median(times) < 0.1, (query, times)
 
 
 def test_a_full_scan_would_be_seen(crowded: Stage) -> None:

@@ -1,15 +1,18 @@
 """Inline steps: they run in the process that has ended the step before, without a message, also when that has used up
-its continuation budget. Each outcome is committed by itself, and what cannot run in place gets a message.
+its continuation budget. Those that follow each other are committed together, and what cannot run in place gets a
+message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from rival_client import InvalidArgument
+from rival_client import DatabaseUnavailable, InvalidArgument
+from rival_client.errors import DatabaseRefused
 from rival_workers import (
     DefinitionError,
     branch,
@@ -25,6 +28,7 @@ from rival_workers import (
     step,
 )
 from rival_workers.definition.define import define_workflow
+from rival_workers.runtime.attempt import inline_ends
 from tests.support.inline import Clock, Inline
 
 INLINE: dict[str, Any] = {"execution_mode": "inline"}
@@ -37,6 +41,12 @@ def inline(request: pytest.FixtureRequest) -> Iterator[Inline]:
     opened = Inline(url, clock=Clock() if request.param == "sqlite" else None, continuation_budget=0.0)
     yield opened
     opened.close()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine is slow."""
+    monkeypatch.setattr(inline_ends, "WITHIN", 60.0)
 
 
 def works() -> str:
@@ -58,7 +68,7 @@ def messages(inline: Inline, *steps: Any, run_id: str = "r", **options: Any) -> 
     return [one.path for one in inline.drain()]
 
 
-def test_an_inline_step_follows_without_a_message_and_its_outcome_is_committed_by_itself(inline: Inline) -> None:
+def test_an_inline_step_follows_without_a_message_and_waits_for_the_next_one(inline: Inline) -> None:
     seen: list[dict[str, str]] = []
 
     def looks() -> None:
@@ -66,7 +76,7 @@ def test_an_inline_step_follows_without_a_message_and_its_outcome_is_committed_b
 
     steps = [durable("a"), inlined("b"), step(looks, name="c", **INLINE), durable("d")]
     assert messages(inline, *steps) == [None, "a", "d"]
-    assert seen == [{"a": "completed", "b": "completed", "c": "running"}]
+    assert seen == [{"a": "completed", "b": "running"}]
     opened = {one.path: one.what for one in reversed(inline.rival.history("r")) if one.path}
     assert opened == {"a": "scheduled", "b": "claimed", "c": "claimed", "d": "scheduled"}
     assert inline.rival.result("r").results == {"a": "done", "b": "done", "c": None, "d": "done"}
@@ -172,6 +182,243 @@ def test_a_fleet_rule_leaves_an_external_step_external(inline: Inline) -> None:
     inline.drain()
     [row] = inline.rival.state("r").steps
     assert (row.kind, row.status) == ("external", "waiting")
+
+
+# -- ends that are committed together ---------------------------------------------------------------------------------
+
+
+def statuses(inline: Inline) -> dict[str, str]:
+    return {one.path: one.status for one in inline.rival.state("r").steps}
+
+
+def entries_of(inline: Inline, path: str) -> list[str]:
+    return [one.what for one in inline.rival.history("r") if one.path == path]
+
+
+class Calls:
+    """Counts the calls of each step, and does something in the first one of `where`."""
+
+    def __init__(self, where: str = "", act: Callable[[], Any] = lambda: None) -> None:
+        self.made: Counter[str] = Counter()
+        self.where, self.act = where, act
+
+    def inlined(self, name: str, **options: Any) -> Any:
+        def work(ctx: Any) -> str:
+            self.made[name] += 1
+            if name == self.where and self.made[name] == 1:
+                self.act()
+            return f"{name}{self.made[name]}"
+
+        return step(work, name=name, **INLINE, **options)
+
+    def steps(self, names: str, **options: Any) -> list[Any]:
+        return [self.inlined(name, **options) for name in names]
+
+
+@pytest.fixture
+def ended(inline: Inline, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many ends each commit has asked for that has several."""
+    found: list[int] = []
+    real = inline.store.finish_steps
+
+    def finish_steps(ends: Any) -> Any:
+        found.append(len(ends))
+        return real(ends)
+
+    monkeypatch.setattr(inline.store, "finish_steps", finish_steps)
+    return found
+
+
+def test_at_most_ten_ends_are_one_commit(inline: Inline, ended: list[int]) -> None:
+    names = "abcdefghijklmnopqrstuvw"
+    calls = Calls()
+    assert messages(inline, durable("first"), *calls.steps(names), durable("last")) == [None, "first", "last"]
+    assert ended == [10, 10, 3]
+    assert inline.rival.result("r").results == {
+        "first": "done",
+        **{name: f"{name}1" for name in names},
+        "last": "done",
+    }
+    assert {tuple(entries_of(inline, name)) for name in names} == {("claimed", "completed")}
+
+
+def test_the_first_and_the_last_step_of_a_run_and_those_of_items_are_committed_together(
+    inline: Inline, ended: list[int]
+) -> None:
+    calls = Calls()
+    each = for_each("each", items=lambda: [1, 2], do=calls.steps("xyz"), concurrency=1, **INLINE)
+    assert messages(inline, *calls.steps("ab"), each, *calls.steps("yz")) == [None]
+    assert ended == [2, 3, 3, 2]
+    assert inline.rival.result("r").results["z"] == "z3"
+
+
+def test_a_later_step_sees_the_results_and_the_state_of_those_before_it(inline: Inline) -> None:
+    def writes(state: Any) -> int:
+        state.seen = "b"
+        return 7
+
+    def reads(steps: Any, ctx: Any) -> Any:
+        ctx.heartbeat(1)
+        return [steps.b.result, steps.b.state, ctx.is_over(), ctx.run.attempt]
+
+    steps = [durable("a"), step(writes, name="b", **INLINE), step(reads, name="c", **INLINE)]
+    messages(inline, *steps)
+    assert inline.rival.result("r").result == [7, {"seen": "b"}, False, 1]
+
+
+def test_a_failure_is_committed_after_the_ends_before_it_and_is_not_called_twice(
+    inline: Inline, ended: list[int]
+) -> None:
+    def fails() -> None:
+        raise ValueError("boom")
+
+    calls = Calls("d", fails)
+    steps = [durable("a"), *calls.steps("bcd", max_retries=1, base_delay=20), durable("e")]
+    assert messages(inline, *steps) == [None, "a"]
+    assert ended == [2]
+    assert statuses(inline) == {"a": "completed", "b": "completed", "c": "completed", "d": "waiting_retry"}
+    inline.time_passes(60)
+    inline.keeper.run_once()
+    inline.drain()
+    assert calls.made == {"b": 1, "c": 1, "d": 2}
+    assert inline.rival.state("r").steps[3].attempts == 2
+    assert inline.rival.state("r").status == "completed"
+
+
+def test_a_final_failure_fails_the_run_with_its_error(inline: Inline) -> None:
+    def fails() -> None:
+        raise ValueError("boom")
+
+    calls = Calls("c", fails)
+    messages(inline, *calls.steps("abc"))
+    result = inline.rival.result("r")
+    assert (result.status, result.failed_step, (result.error or {})["message"]) == ("failed", "c", "boom")
+    assert statuses(inline) == {"a": "completed", "b": "completed", "c": "failed"}
+
+
+def test_a_run_that_is_paused_meanwhile_keeps_the_ends_up_to_there(inline: Inline) -> None:
+    calls = Calls("c", lambda: inline.rival.pause("r"))
+    assert messages(inline, *calls.steps("abcd"))[0] is None
+    # The run is paused while `a` runs in the table: the next step waits.
+    assert statuses(inline) == {"a": "completed", "b": "pending"}
+    inline.rival.resume("r")
+    inline.drain()
+    assert calls.made == {"a": 1, "b": 2, "c": 2, "d": 2}
+    assert inline.rival.result("r").results == {"a": "a1", "b": "b2", "c": "c2", "d": "d2"}
+
+
+def test_a_run_that_is_cancelled_meanwhile_ends_no_step(inline: Inline) -> None:
+    calls = Calls("c", lambda: inline.rival.cancel("r"))
+    messages(inline, *calls.steps("abcd"))
+    assert inline.rival.state("r").status == "cancelled"
+    assert statuses(inline) == {"a": "cancelled"}
+    assert entries_of(inline, "a")[-1] == "late_result_refused"
+
+
+def test_a_takeover_meanwhile_makes_all_of_them_run_again(inline: Inline) -> None:
+    def taken_over() -> None:
+        [running] = inline.store.running_on(inline.process.executor.id)
+        inline.coordinator.transitions.take_over(running)
+
+    calls = Calls("c", taken_over)
+    assert messages(inline, *calls.steps("abcd")) == [None, "a"]
+    assert calls.made == {"a": 2, "b": 2, "c": 2, "d": 2}
+    assert inline.rival.result("r").results == {name: f"{name}2" for name in "abcd"}
+    assert [one.lost for one in inline.rival.state("r").steps] == [1, 0, 0, 0]
+
+
+def test_a_rewind_meanwhile_makes_them_run_again(inline: Inline) -> None:
+    calls = Calls("d", lambda: inline.rival.rewind("r", "a"))
+    messages(inline, durable("a"), *calls.steps("bcde"))
+    assert calls.made == {"b": 2, "c": 2, "d": 2, "e": 2}
+    assert inline.rival.result("r").results == {"a": "done", "b": "b2", "c": "c2", "d": "d2", "e": "e2"}
+
+
+def test_after_a_lost_answer_nothing_runs_twice(inline: Inline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rival_workers.runtime.attempt.outage.FIRST_PAUSE", 0.001)
+    calls = Calls()
+    real = inline.store.finish_steps
+
+    def unheard(ends: Any) -> Any:
+        monkeypatch.setattr(inline.store, "finish_steps", real)
+        real(ends)
+        raise DatabaseUnavailable("the answer was lost")
+
+    monkeypatch.setattr(inline.store, "finish_steps", unheard)
+    messages(inline, *calls.steps("abc"), durable("last"))
+    # The message of the last step was not published.
+    inline.time_passes(60)
+    inline.keeper.run_once()
+    inline.drain()
+    assert (calls.made, inline.rival.state("r").status) == ({"a": 1, "b": 1, "c": 1}, "completed")
+
+
+def test_what_the_database_refuses_together_is_committed_alone(inline: Inline, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(ends: Any) -> Any:
+        raise DatabaseRefused("a number is out of range", "22003")
+
+    monkeypatch.setattr(inline.store, "finish_steps", refuses)
+    calls = Calls()
+    messages(inline, *calls.steps("abc"))
+    assert inline.rival.result("r").status == "completed"
+    assert calls.made == {"a": 2, "b": 2, "c": 2}
+
+
+def test_no_end_waits_for_a_step_that_takes_long(
+    inline: Inline, ended: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(inline.coordinator.limits, "clock", lambda: clock[0])
+
+    def takes_long() -> None:
+        clock[0] += 100
+
+    calls = Calls("c", takes_long)
+    messages(inline, *calls.steps("abcd"))
+    # `c` has taken too long for `d` to be committed with it.
+    assert ended == [3]
+    messages(inline, *Calls().steps("abcd"), run_id="r2")
+    assert ended == [3, 2]
+
+
+#: What needs a row of its own while it runs, or is reported at once.
+ALONE: dict[str, dict[str, Any]] = {
+    "timeout": {"timeout": 60},
+    "heartbeat": {"heartbeat": 60},
+    "deadline": {"deadline": 60},
+    "circuit_breaker": {"circuit_breaker": breaker("b")},
+    "concurrency_limit": {"concurrency_limit": limit(1, on_full="skip")},
+}
+
+
+@pytest.mark.parametrize("option", ALONE)
+def test_what_can_be_ended_or_limited_by_itself_is_committed_by_itself(
+    inline: Inline, ended: list[int], option: str
+) -> None:
+    calls = Calls()
+    alone = calls.inlined("c", **ALONE[option])
+    messages(inline, *calls.steps("ab"), alone, *calls.steps("de"))
+    assert ended == [2, 2]
+    assert inline.rival.state("r").status == "completed"
+
+
+def test_with_many_runs_in_hand_each_end_is_left_to_their_group_commits(
+    inline: Inline, ended: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inline_ends, "FEW", 0)
+    messages(inline, *Calls().steps("abc"))
+    assert ended == ([] if inline.store.database.is_postgres else [3])
+    assert inline.rival.state("r").status == "completed"
+
+
+def test_hooks_and_signals_see_each_end_after_its_commit(inline: Inline, ended: list[int]) -> None:
+    seen: list[tuple[str, str]] = []
+
+    def after(event: Any) -> None:
+        seen.append((event.step, {one.path: one.status for one in inline.rival.state("r").steps}[event.step]))
+
+    messages(inline, *Calls().steps("ab"), hooks={"on_checkpoint": after})
+    assert (seen, ended) == ([("a", "completed"), ("b", "completed")], [])
 
 
 WAITS: dict[str, dict[str, Any]] = {

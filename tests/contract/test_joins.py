@@ -91,11 +91,11 @@ def test_lanes_that_fail_together_fail_their_composite_once(inline: Inline, mode
     together = Together(LANES)
     handled: Counter[str] = Counter()
 
-    def tell(failed_step: Any) -> None:
+    def report(failed_step: Any) -> None:
         handled[failed_step.step_name] += 1
 
     lanes = [together.step(f"lane{n}", boom) for n in range(LANES)]
-    inline.define("w", parallel("all", lanes, on_failure=mode, on_error=tell), together.count("after"))
+    inline.define("w", parallel("all", lanes, on_failure=mode, on_error=report), together.count("after"))
     run_id = begin(inline, "w")
     deliver_at_once(inline)
     state = inline.rival.state(run_id)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
-from rival_client.db.limit_tables import gates
+from rival_client.db.limit_tables import gates, tickets
+from rival_client.db.types import clock
 from rival_workers import DefinitionError, delay_step, for_each, limit, rate, step
 from rival_workers.definition.define import define_workflow
 from rival_workers.store.claim_records import Claimed, NotYet, Queued
 from tests.support.inline import Inline
-from tests.support.limits import Slots, assert_gates_are_consistent
+from tests.support.limits import Slots, assert_gates_are_consistent, work
 
 pytestmark = pytest.mark.usefixtures("locks_in_order")
 
@@ -23,10 +25,6 @@ pytestmark = pytest.mark.usefixtures("locks_in_order")
 def slots(inline: Inline) -> Iterator[Slots]:
     yield Slots(inline)
     assert_gates_are_consistent(inline.store.database, at_rest=True)
-
-
-def work(run: Any) -> str:
-    return str(run.run_id)
 
 
 def begin(slots: Slots, run_id: str, input: Any = None) -> Any:
@@ -235,7 +233,7 @@ def test_a_group_that_comes_later_joins_the_turn_that_is_being_served(slots: Slo
     assert [served(slots) for _ in range(7)] == ["early3", "early4", "late0", "early5", "late1", "early6", "late2"]
 
 
-def test_a_group_that_sends_one_step_after_the_other_has_one_in_each_turn(slots: Slots) -> None:
+def test_a_group_that_sends_one_step_after_the_other_has_one_in_each_round(slots: Slots) -> None:
     slots.inline.define("w", step(work, concurrency_limit=limit("fair", 1, fair="input.tenant")))
     slots.hold("running")
     for n in range(5):
@@ -315,6 +313,23 @@ def test_a_step_that_is_withdrawn_is_replaced_by_the_next(slots: Slots) -> None:
     assert (slots.granted, slots.waiting) == (["c", "d"], [])
 
 
+def test_what_a_rate_has_called_starts_sooner_when_those_before_it_are_withdrawn(slots: Slots) -> None:
+    slots.inline.define("w", step(work, rate_limit=rate(1, per=60)))
+    for name in "abcde":
+        begin(slots, name)
+    for name in "bc":
+        slots.inline.rival.cancel(name)
+    with slots.database.autocommit() as connection:
+        left = {
+            row.run_id: (row.due_at - row.at).total_seconds()
+            for row in connection.execute(
+                select(tickets.c.run_id, tickets.c.due_at, clock().label("at")).where(tickets.c.granted_at.is_not(None))
+            )
+        }
+    assert 50 < left["d"] <= 60
+    assert 110 < left["e"] <= 120
+
+
 # -- when it is full ----------------------------------------------------------------------------------------
 
 
@@ -333,7 +348,10 @@ def test_a_full_limit_can_fail_the_step(slots: Slots) -> None:
     slots.inline.drain()
     error = slots.run("b").error
     assert error["type"] == "LimitReached"
-    assert "rival limit set x" in error["message"]
+    assert error["message"] == (
+        "limit 'x' is full: all 1 are in use. Retry the step with max_retries, or raise "
+        "the limit with `rival limit set x N`."
+    )
 
 
 def test_a_full_queue_fails_the_step(slots: Slots) -> None:
@@ -343,6 +361,35 @@ def test_a_full_queue_fails_the_step(slots: Slots) -> None:
     slots.inline.drain()
     assert slots.run("c").error["type"] == "LimitReached"
     assert slots.waiting == ["b"]
+
+
+def test_steps_that_a_rate_has_called_count_as_waiting(slots: Slots) -> None:
+    slots.inline.define("w", step(work, rate_limit=rate("r", 1, per=60, max_waiting=1)))
+    slots.hold("a", "b")
+    assert slots.granted == ["b"]
+    slots.inline.rival.run("w", None, run_id="c")
+    slots.inline.drain()
+    assert slots.run("c").error["message"] == (
+        "limit 'r' is full: max_waiting steps wait for it already. Retry the step with max_retries, or raise the limit "
+        "with `rival limit set r N`."
+    )
+
+
+def test_a_rate_that_refuses_a_start_names_its_pace(slots: Slots) -> None:
+    slots.inline.define("w", step(work, rate_limit=rate("r", 10, per=600, on_full="fail")))
+    slots.hold("a")
+    slots.inline.rival.run("w", None, run_id="b")
+    slots.inline.drain()
+    message = slots.run("b").error["message"]
+    assert re.sub(r"in [\d.]+ s", "in N s", message) == (
+        "limit 'r' is full: it allows 10 starts per 600 s, one every 60 s, and the next one in N s. Retry the step "
+        "with max_retries, or raise the limit with `rival limit set r N`."
+    )
+
+
+def test_a_burst_of_one_less_than_the_maximum_starts_all_at_once_after_a_quiet_time(slots: Slots) -> None:
+    slots.inline.define("w", step(work, rate_limit=rate(3, per=60, burst=2)))
+    assert [type(begin(slots, name)) for name in "abcd"] == [Claimed, Claimed, Claimed, Queued]
 
 
 # -- large limits -------------------------------------------------------------------------------------------
@@ -364,12 +411,18 @@ def test_a_large_limit_has_shards_and_is_as_strict(slots: Slots) -> None:
     assert slots.waiting == []
 
 
+def register_elsewhere(slots: Slots, most: int) -> None:
+    """As a worker that has other code does."""
+    slots.inline.registry.renew(define_workflow("v", [step(work, concurrency_limit=limit("x", most))]))
+    slots.inline.process.register_workflows()
+
+
 def test_a_registration_that_raises_a_limit_lets_more_through(slots: Slots) -> None:
     slots.inline.define("w", step(work, concurrency_limit=limit("x", 1)))
     slots.hold("a", "b", "c")
-    slots.inline.define("v", step(work, concurrency_limit=limit("x", 2)))
+    register_elsewhere(slots, 2)
     assert slots.granted == ["b"]
-    slots.inline.define("u", step(work, concurrency_limit=limit("x", 1)))
+    register_elsewhere(slots, 1)
     slots.finish("a")
     assert (slots.granted, slots.waiting) == (["b"], ["c"])
 

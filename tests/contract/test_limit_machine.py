@@ -23,14 +23,10 @@ from rival_workers.store.flow_records import ContinuedFlow
 from tests.contract.stage import ERROR
 from tests.support.effort import examples
 from tests.support.inline import Inline
-from tests.support.limits import Slots, assert_gates_are_consistent
+from tests.support.limits import Slots, assert_gates_are_consistent, work
 
 _numbers = itertools.count()
 RUNS = st.integers(0, 7)
-
-
-def work(run: Any) -> str:
-    return str(run.run_id)
 
 
 class Limits(RuleBasedStateMachine):
@@ -100,7 +96,7 @@ class Limits(RuleBasedStateMachine):
             if claim is None:
                 return
             if how == "retry":
-                store.retry_step(claim, Retry(0.0, ERROR), rung=True)
+                store.retry_step(claim, Retry(0.0, ERROR), published=True)
             elif how == "lose":
                 store.take_over_step(claim)
             elif how == "hand back":

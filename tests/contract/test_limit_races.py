@@ -8,22 +8,20 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import text, update
 
 from rival_client.db.limit_tables import gates
+from rival_client.db.run_tables import runs
+from rival_client.model.limits.limit_shards import home_shard
 from rival_client.model.payload import Json
 from rival_workers import limit, rate, step
 from rival_workers.engine import interpreter
 from rival_workers.engine.decisions import End
-from rival_workers.store.claim_records import Claim, Claimed, NotYet, Queued
-from tests.contract.stage import ERROR
+from rival_workers.store.claim_records import Claimed, NotYet, Queued
 from tests.support.inline import Inline
-from tests.support.limits import OtherTransaction, Slots, assert_gates_are_consistent
+from tests.support.interleaving import interleaved
+from tests.support.limits import OtherTransaction, Slots, assert_gates_are_consistent, expire, work
 from tests.support.locks import until_blocked
-
-
-def work(run: Any) -> str:
-    return str(run.run_id)
 
 
 @pytest.fixture
@@ -32,13 +30,6 @@ def slots(postgres_url: str) -> Iterator[Slots]:
     yield Slots(inline)
     assert_gates_are_consistent(inline.store.database, at_rest=True)
     inline.close()
-
-
-@pytest.fixture
-def other(slots: Slots) -> Iterator[OtherTransaction]:
-    other = OtherTransaction(slots)
-    yield other
-    other.connection.close()
 
 
 @pytest.fixture
@@ -244,28 +235,43 @@ def test_an_arrival_does_not_wait_for_a_finish_that_hands_its_slot_on(slots: Slo
     assert (slots.granted, slots.waiting) == (["b"], ["c"])
 
 
-@pytest.mark.parametrize("verb", ["cancel", "pause"])
+LEAVES = ("cancel", "pause", "rewind", "queue_timeout", "deadline")
+
+
+@pytest.mark.parametrize("verb", LEAVES)
 def test_what_leaves_the_queue_while_it_is_granted_gives_the_slot_on(
     slots: Slots, other: OtherTransaction, pool: ThreadPoolExecutor, verb: str
 ) -> None:
     at_most(slots, 1)
     slots.hold("a", "b", "c")
     other.finish("a")
-    leaves = pool.submit(getattr(slots.inline.rival, verb), "b")
+    leaves = pool.submit(leave_queue, slots, verb)
     until_blocked(slots.database)
     other.commit()
     leaves.result(10)
     assert (slots.granted, slots.waiting, slots.used) == (["c"], [], {"x": 1})
 
 
-@pytest.mark.parametrize("verb", ["cancel", "pause"])
+def leave_queue(slots: Slots, verb: str) -> None:
+    if verb == "queue_timeout":
+        expire(slots, "b", slots.step("b")["timeout_token"])
+    elif verb == "deadline":
+        with slots.database.transaction() as connection:
+            connection.execute(update(runs).where(runs.c.id == "b").values(deadline_at=runs.c.created_at))
+        definition = next(iter(slots.inline.registry))
+        slots.store.expire_run("b", interpreter.expired(definition.plan).with_options(definition.policies.at))
+    else:
+        getattr(slots.inline.rival, verb)("b", *(["work"] if verb == "rewind" else []))
+
+
+@pytest.mark.parametrize("verb", LEAVES)
 def test_a_finish_passes_over_what_is_just_leaving_the_queue(slots: Slots, other: OtherTransaction, verb: str) -> None:
     at_most(slots, 1)
     slots.hold("a", "b", "c")
     other.connection.execute("SELECT 1 FROM rival_tickets WHERE run_id = 'b' FOR UPDATE")
     assert [one.run_id for one in slots.finish("a").grants] == ["c"]
     other.rollback()
-    getattr(slots.inline.rival, verb)("b")
+    leave_queue(slots, verb)
     assert (slots.granted, slots.waiting, slots.used) == (["c"], [], {"x": 1})
 
 
@@ -323,6 +329,30 @@ def test_a_finish_and_a_takeover_of_one_attempt_give_one_slot_back(
     assert (slots.granted, slots.waiting, slots.used) == (["b"], ["c"], {"x": 1})
 
 
+def test_a_stale_takeover_and_an_operator_do_not_wait_for_each_other(
+    slots: Slots, other: OtherTransaction, pool: ThreadPoolExecutor
+) -> None:
+    """The takeover waits for the row of the step and keeps it locked, although its guard does not match any more."""
+    slots.inline.define("w", step(work))
+    slots.hold("a")
+    claim, before = slots.running["a"], deadlocks(slots)
+    other.connection.execute("UPDATE rival_steps SET execution_token = execution_token + 1 WHERE run_id = 'a'")
+    taken = pool.submit(slots.store.take_over_step, claim)
+    until_blocked(slots.database)
+    cancelled = pool.submit(slots.inline.rival.cancel, "a")
+    until_blocked(slots.database, 2)
+    other.commit()
+    assert taken.result(10) is None
+    assert cancelled.result(10)
+    assert deadlocks(slots) == before
+
+
+def deadlocks(slots: Slots) -> int:
+    with slots.database.autocommit() as connection:
+        query = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+        return int(connection.scalar(query) or 0)
+
+
 def test_two_messages_of_one_granted_step_start_it_once(
     slots: Slots, other: OtherTransaction, pool: ThreadPoolExecutor
 ) -> None:
@@ -344,6 +374,51 @@ def test_a_limit_that_is_lowered_meanwhile_drains(slots: Slots) -> None:
     assert slots.finish("a").grants == ()
     assert (slots.used, slots.waiting) == ({"x": 1}, ["c", "d"])
     assert [one.run_id for one in slots.finish("b").grants] == ["c"]
+
+
+def test_a_limit_that_is_raised_while_a_step_arrives_lets_it_through(
+    slots: Slots, other: OtherTransaction, pool: ThreadPoolExecutor
+) -> None:
+    at_most(slots, 1)
+    slots.hold("a")
+    slots.start("b")
+    other.enter("b")
+    raised = pool.submit(slots.inline.rival.set_limit, "x", 2)
+    until_blocked(slots.database)
+    other.commit()
+    raised.result(10)
+    assert (slots.granted, slots.waiting, slots.used) == (["b"], [], {"x": 2})
+
+
+def test_a_step_that_arrives_while_its_limit_is_raised_starts_at_once(
+    slots: Slots, other: OtherTransaction, pool: ThreadPoolExecutor
+) -> None:
+    at_most(slots, 1)
+    slots.hold("a")
+    slots.start("b")
+    other.connection.execute("UPDATE rival_limits SET max = 2")
+    other.connection.execute("UPDATE rival_gates SET max = 2")
+    claimed = pool.submit(slots.claim, "b")
+    until_blocked(slots.database)
+    other.commit()
+    assert isinstance(claimed.result(10), Claimed)
+    assert (slots.waiting, slots.used) == ([], {"x": 2})
+
+
+def test_a_slot_of_another_shard_that_becomes_free_while_a_step_arrives_is_not_lost(slots: Slots) -> None:
+    """Shards are not locked together, so one can become free while a step enters the queue of another one."""
+    at_most(slots, 16)
+    slots.hold(*(f"h{number}" for number in range(16)))
+    slots.start("b")
+    with slots.database.autocommit() as connection:
+        home = connection.scalar(text("SELECT id FROM rival_gates WHERE shard = :n"), {"n": home_shard("b", "work", 2)})
+    elsewhere = next(run_id for run_id in slots.running if slots.step(run_id)["slots"] != [home])
+    with interleaved(slots.database, "INSERT INTO rival_tickets", lambda: slots.finish(elsewhere)) as both:
+        claimed = slots.claim("b")
+    assert both.has_begun
+    assert both.error is None
+    assert isinstance(claimed, Queued)
+    assert (slots.granted, slots.waiting, slots.used) == (["b"], [], {"x": 16})
 
 
 def test_a_finish_whose_next_step_finds_its_gate_locked_leaves_it_to_a_claim(
@@ -370,15 +445,6 @@ def test_a_finish_whose_next_step_finds_its_gate_locked_leaves_it_to_a_claim(
 
 
 # -- a step that may not wait any longer --------------------------------------------------------------------
-
-
-def expire(slots: Slots, run_id: str, token: int) -> Any:
-    """Its queue_timeout is over."""
-    end = End("failed", error=ERROR, hard=True, outcome="expired")
-    definition = next(iter(slots.inline.registry))
-    advance = interpreter.advance(definition.plan, "work", end, "step").with_options(definition.policies.at)
-    claim = Claim(run_id, "work", token, "timeout_token")
-    return slots.store.finish_step(claim, end, advance, claim_for=None)
 
 
 def test_a_step_that_starts_just_before_it_expires_goes_on(

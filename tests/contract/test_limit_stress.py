@@ -1,12 +1,14 @@
 """Limits under random load on Postgres: never exceeded, nothing lost, no deadlock, no ticket that is overlooked; and
-interleavings that a lock of the test forces.
+interleavings that a lock of the test forces. RIVAL_EFFORT tries more maxima, RIVAL_STRESS_SEED others.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -26,13 +28,20 @@ from rival_workers.engine.decisions import Retry
 from rival_workers.store.claim_records import Claim, Claimed, Queued
 from rival_workers.store.group_commits import ALONE, Commit
 from tests.contract.stage import ERROR
-from tests.support.effort import long_but_first
+from tests.support.effort import examples, long_but_first
 from tests.support.inline import Inline
-from tests.support.limits import OtherTransaction, Slots, assert_gates_are_consistent
+from tests.support.limits import OtherTransaction, Slots, assert_gates_are_consistent, expire, work
 from tests.support.locks import until_blocked
 
 #: Each thread carries out so many operations.
 RUNS, THREADS, OPERATIONS = 40, 6, 30
+SEED = int(os.environ.get("RIVAL_STRESS_SEED", "1"))
+#: Operations that end or interrupt a running attempt.
+OF_HOLDERS = ("finish", "take", "lose", "retry", "continue_as", "sleep")
+#: All but the changes of a maximum.
+ALL = (*OF_HOLDERS, "claim", "cancel", "pause", "rewind", "expire", "roll_back", "finish_together", "begin_together")
+#: From one slot to several shards.
+MAXIMA = [random.Random(SEED + number).randint(1, 40) for number in range(examples(1))]
 
 
 @pytest.fixture
@@ -40,10 +49,6 @@ def slots(postgres_url: str) -> Iterator[Slots]:
     inline = Inline(postgres_url)
     yield Slots(inline)
     inline.close()
-
-
-def work(run: Any) -> str:
-    return str(run.run_id)
 
 
 def deadlocks(slots: Slots) -> int:
@@ -55,20 +60,39 @@ def deadlocks(slots: Slots) -> int:
 class Load:
     """Random operations on the runs of one workflow."""
 
-    def __init__(self, slots: Slots, seed: int, changed: Sequence[str] = (), *, is_flow: bool = False) -> None:
-        """`changed`: limits whose maximum changes meanwhile. `is_flow`: the step is one, which can start over."""
+    def __init__(
+        self, slots: Slots, seed: int, done: Counter[str], changed: Sequence[str] = (), *, is_flow: bool = False
+    ) -> None:
+        """`changed`: limits whose maximum changes meanwhile. `is_flow`: the step is one, which can start over. `done`:
+        how often each operation was possible, in all threads."""
         self.slots, self.random, self.changed, self.is_flow = slots, random.Random(seed), changed, is_flow
+        self.done = done
 
-    def run(self) -> None:
-        for _ in range(OPERATIONS):
-            others = [self.lose, self.retry, self.cancel, self.pause, self.roll_back]
+    def run(self, needed: Sequence[str] = ()) -> None:
+        """`needed`: up to ten times as many operations, until each of these was possible."""
+        for number in range(10 * OPERATIONS):
+            others = [self.lose, self.retry, self.cancel, self.pause, self.rewind, self.expire, self.roll_back]
             others += [self.take, self.take, self.finish_together, self.finish_together, self.begin_together]
             others += [self.change] if self.changed else []
             others += [self.continue_as, self.sleep] if self.is_flow else []
-            act = self.random.choice([self.claim] * 6 + [self.finish] * 4 + others)
+            missing = [one for one in others if one.__name__ in needed and one.__name__ not in self.done]
+            if number >= OPERATIONS and not missing:
+                return
+            acts = [self.claim] * 6 + [self.finish] * 4 + others
+            act = self.random.choice(acts if number < OPERATIONS else [self.claim, *missing])
             # Suppressed: it is not in a status in which this is possible.
             with suppress(RivalError, AssertionError, KeyError):
-                act(f"r{self.random.randrange(RUNS)}")
+                act(self.run_for(act.__name__))
+                self.done[act.__name__] += 1
+
+    def run_for(self, operation: str) -> str:
+        """Any run, or one that holds a slot, if the operation needs one."""
+        found: Sequence[str] = ()
+        if operation in OF_HOLDERS:
+            running = select(steps.c.run_id).where(steps.c.path == "work", steps.c.status == "running")
+            with self.slots.database.autocommit() as connection:
+                found = connection.scalars(running.order_by(steps.c.run_id)).all()
+        return self.random.choice(found) if found else f"r{self.random.randrange(RUNS)}"
 
     def row(self, run_id: str) -> Any:
         with self.slots.database.autocommit() as connection:
@@ -127,7 +151,7 @@ class Load:
         self.slots.store.take_over_step(self.held(run_id))
 
     def retry(self, run_id: str) -> None:
-        self.slots.store.retry_step(self.held(run_id), Retry(0.0, ERROR), rung=True)
+        self.slots.store.retry_step(self.held(run_id), Retry(0.0, ERROR), published=True)
 
     def continue_as(self, run_id: str) -> None:
         self.slots.store.continue_flow(self.held(run_id), Json("[1]"), None)
@@ -142,6 +166,17 @@ class Load:
     def pause(self, run_id: str) -> None:
         self.slots.inline.rival.pause(run_id)
         self.slots.inline.rival.resume(run_id)
+
+    def rewind(self, run_id: str) -> None:
+        """Of a step that runs, waits for a slot or has been granted one."""
+        self.slots.inline.rival.rewind(run_id, "work")
+
+    def expire(self, run_id: str) -> None:
+        """Its queue timeout is over while it waits."""
+        row = self.row(run_id)
+        assert row.status == "waiting"
+        assert expire(self.slots, run_id, row.timeout_token) is not None
+        self.slots.inline.rival.retry(run_id)
 
     def roll_back(self, run_id: str) -> None:
         """A transaction that has had its effect, and is lost with its process."""
@@ -175,15 +210,25 @@ class Load:
 )
 @pytest.mark.parametrize("changes", long_but_first(True, False), ids=["changing", "fixed"])
 def test_random_load_never_exceeds_a_limit_and_loses_nothing(slots: Slots, limits: Any, changes: bool) -> None:
+    carry_out(slots, limits, changes=changes, is_flow=limits[0].name == "flows")
+
+
+@pytest.mark.parametrize("maximum", MAXIMA)
+def test_random_load_of_flows_never_exceeds_a_random_limit_and_loses_nothing(slots: Slots, maximum: int) -> None:
+    """All at once: lost connections, rollbacks, cancels, pauses, rewinds, takeovers, and flows that start over."""
+    carry_out(slots, [limit("any", maximum)], changes=False, is_flow=True, needed=ALL)
+
+
+def carry_out(slots: Slots, limits: Any, *, changes: bool, is_flow: bool, needed: Sequence[str] = ()) -> None:
+    """`needed`: operations that must have been possible at least once; until then there are more of them."""
     changed = [one.name for one in limits] if changes else []
-    is_flow = limits[0].name == "flows"
     function = flow("work", register=False)(lambda ctx: ctx.run.run_id) if is_flow else work
     kind = "rate_limit" if limits[0].is_rate else "concurrency_limit"
     slots.inline.define("w", step(function, max_attempts=1000, **{kind: limits}))
     for n in range(RUNS):
         slots.start(f"r{n}", {"k": n % 5})
     before = deadlocks(slots)
-    stop = threading.Event()
+    stop, possible = threading.Event(), Counter[str]()
 
     def watch() -> None:
         while not stop.is_set():
@@ -191,12 +236,14 @@ def test_random_load_never_exceeds_a_limit_and_loses_nothing(slots: Slots, limit
 
     with ThreadPoolExecutor(THREADS + 1) as pool:
         watching = pool.submit(watch)
-        done = [pool.submit(Load(slots, seed, changed, is_flow=is_flow).run) for seed in range(THREADS)]
+        seeds = range(SEED * THREADS, (SEED + 1) * THREADS)
+        done = [pool.submit(Load(slots, seed, possible, changed, is_flow=is_flow).run, needed) for seed in seeds]
         wait(done)
         stop.set()
         for one in done:
             one.result()
         watching.result()
+    assert set(needed) <= possible.keys(), possible
     slots.store.sweep_gates(500)
     assert_gates_are_consistent(slots.database, at_rest=True, drains=changes)
     assert deadlocks(slots) == before

@@ -14,13 +14,9 @@ from rival_workers.store.claim_records import BeginResult, Claim
 from rival_workers.store.group_commits import ALONE, BeginRun, Commit, FinishStep
 from rival_workers.store.sql.locks import FAIR_GROUPS
 from tests.support.inline import Inline
-from tests.support.limits import OtherTransaction, Slots, assert_gates_are_consistent
+from tests.support.limits import OtherTransaction, Slots, assert_gates_are_consistent, work
 
 X, Y = limit("x", 2), limit("y", 2)
-
-
-def work(run: Any) -> str:
-    return str(run.run_id)
 
 
 @pytest.fixture
@@ -29,13 +25,6 @@ def slots(postgres_url: str) -> Iterator[Slots]:
     yield Slots(inline)
     assert_gates_are_consistent(inline.store.database, at_rest=True)
     inline.close()
-
-
-@pytest.fixture
-def other(slots: Slots) -> Iterator[OtherTransaction]:
-    other = OtherTransaction(slots)
-    yield other
-    other.connection.close()
 
 
 def define(slots: Slots, *limits: Any, warm: bool = True) -> None:
@@ -134,7 +123,7 @@ def test_runs_that_begin_at_a_full_gate_wait_in_the_order_of_the_group(slots: Sl
     assert grant.run_id == "c"
 
 
-def test_runs_that_begin_in_one_group_wait_in_turns_of_their_tenants(slots: Slots) -> None:
+def test_runs_that_begin_in_one_group_wait_in_the_order_of_their_tenants(slots: Slots) -> None:
     full(slots, limit("x", 2, fair="input.k"))
     commits = []
     for name, tenant in (("d", "k"), ("e", "l"), ("f", "l"), ("g", "m"), ("h", "k")):

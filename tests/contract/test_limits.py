@@ -12,7 +12,7 @@ from rival_workers.engine.decisions import Retry
 from rival_workers.store.claim_records import Claim, Claimed, Queued
 from tests.contract.stage import ERROR
 from tests.support.inline import Inline
-from tests.support.limits import Slots, assert_gates_are_consistent
+from tests.support.limits import Slots, assert_gates_are_consistent, work
 
 pytestmark = pytest.mark.usefixtures("locks_in_order")
 
@@ -21,10 +21,6 @@ pytestmark = pytest.mark.usefixtures("locks_in_order")
 def slots(inline: Inline) -> Iterator[Slots]:
     yield Slots(inline)
     assert_gates_are_consistent(inline.store.database, at_rest=True)
-
-
-def work(run: Any) -> str:
-    return str(run.run_id)
 
 
 def one_at_a_time(slots: Slots) -> None:
@@ -49,6 +45,16 @@ def test_a_finish_hands_its_slot_to_the_first_that_waits(slots: Slots) -> None:
     assert (slots.granted, slots.waiting) == (["b"], ["c"])
     assert isinstance(slots.claim("b"), Claimed)
     assert slots.granted == []
+
+
+def test_a_grant_whose_message_went_with_a_worker_is_made_due(slots: Slots) -> None:
+    one_at_a_time(slots)
+    slots.hold("a", "b", "c")
+    slots.finish("a")
+    assert slots.store.make_all_due(600, 100) == 1
+    slots.inline.time_passes(0.1)
+    assert slots.inline.keeper.run_once().published == 1
+    assert [(message.run_id, message.path) for message in slots.inline.doorbell.take()] == [("b", "work")]
 
 
 def test_a_newcomer_does_not_pass_those_that_wait(slots: Slots) -> None:
@@ -93,7 +99,7 @@ def test_what_has_waited_goes_on_in_place_after_the_finish_that_lets_it_through(
 
 
 def _retry(slots: Slots, claim: Claim) -> None:
-    slots.store.retry_step(claim, Retry(100.0, ERROR), rung=True)
+    slots.store.retry_step(claim, Retry(100.0, ERROR), published=True)
 
 
 def _fail(slots: Slots, claim: Claim) -> None:
@@ -135,7 +141,7 @@ def test_a_late_result_gives_nothing_back_a_second_time(slots: Slots, way: str) 
     slots.hold("a", "b", "c")
     stale = slots.running["a"]
     OUT[way](slots, stale)
-    assert slots.store.retry_step(stale, Retry(0.0, ERROR), rung=True) is None
+    assert slots.store.retry_step(stale, Retry(0.0, ERROR), published=True) is None
     assert slots.store.take_over_step(stale) is None
     assert slots.used == {"w/work": 1}
 
@@ -165,7 +171,9 @@ LEAVES: dict[str, Callable[[Inline], Any]] = {
 
 @pytest.mark.parametrize("is_granted", [False, True], ids=["waiting", "granted"])
 @pytest.mark.parametrize("how", LEAVES)
-def test_what_waits_no_more_leaves_the_queue_and_its_slot(slots: Slots, how: str, is_granted: bool) -> None:
+def test_a_step_that_does_not_wait_any_more_leaves_the_queue_and_its_slot(
+    slots: Slots, how: str, is_granted: bool
+) -> None:
     one_at_a_time(slots)
     slots.hold("a", "b", "c")
     if is_granted:

@@ -123,7 +123,7 @@ def start_and_lose_contact(inline: Inline, workflow: str) -> None:
 
 @pytest.mark.parametrize(
     "operation",
-    ["read_checkpoints", "record_checkpoint", "commit_flow", "continue_flow"],
+    ["read_checkpoints", "record_checkpoint", "record_checkpoints", "commit_flow", "continue_flow"],
 )
 def test_a_flow_goes_on_after_the_database_was_away_for_longer_than_its_patience(
     impatient: Inline, operation: str, caplog: pytest.LogCaptureFixture
@@ -132,6 +132,7 @@ def test_a_flow_goes_on_after_the_database_was_away_for_longer_than_its_patience
 
     def body(ctx: Any, input: Any) -> Any:
         ctx.step(lambda: 1, name="one")
+        ctx.step(lambda: 2, name="quick", execution_mode="inline")
         ctx.gather(lambda: 2, lambda: 3)
         ctx.sleep(0.05)
         ctx.await_event("never", timeout=0)

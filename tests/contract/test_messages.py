@@ -109,7 +109,8 @@ def test_a_message_that_comes_too_early_is_published_again_for_the_rest_of_the_t
     pass_time(inline, 5)
     inline.deliver(message)
     assert flaky.calls == 1
-    assert [again.countdown for again in inline.doorbell.messages] == [pytest.approx(15, abs=0.1)]
+    [again] = inline.doorbell.messages
+    assert 14.9 < again.countdown <= 15
 
 
 @pytest.mark.slow

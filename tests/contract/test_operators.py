@@ -128,7 +128,7 @@ def test_a_run_can_be_retried_as_often_as_it_fails(make: Make, world: World) -> 
     assert [one.outcome for one in state.attempts] == ["failed"] * 5
 
 
-def test_handlers_of_the_failure_are_forgotten_and_run_again_for_the_next(make: Make, world: World) -> None:
+def test_handlers_of_the_failure_are_deleted_and_run_again_for_the_next(make: Make, world: World) -> None:
     inline = make()
 
     def help_it() -> None:
@@ -257,7 +257,7 @@ def test_a_failure_deep_within_is_retried_there(make: Make, world: World) -> Non
 
 
 @pytest.mark.parametrize("question", ["when", "items", "until", "while"])
-def test_a_question_that_failed_is_asked_again(make: Make, world: World, question: str) -> None:
+def test_a_condition_that_failed_is_called_again(make: Make, world: World, question: str) -> None:
     inline = make()
     broken = [True]
 
@@ -430,7 +430,7 @@ def test_a_completed_run_is_run_again_from_a_step_on(make: Make, world: World) -
     state = settled(inline, run_id)
     assert (state.status, state.result, world.done) == ("completed", "c", ["b", "c"])
     entry = next(one for one in inline.rival.history(run_id) if one.what == "rewind_run")
-    assert (entry.path, entry.by, entry.detail["undone"]) == ("b", "ann", ["b", "c"])
+    assert (entry.path, entry.by, entry.detail["deleted"]) == ("b", "ann", ["b", "c"])
 
 
 def everything(world: World) -> list[Any]:
@@ -669,11 +669,11 @@ def test_only_an_open_step_can_be_skipped(make: Make, world: World) -> None:
     inline = make()
     run_id = start(inline, world.step("a"), parallel("p", [wait_event_step("paid", name="paid"), world.step("b")]))
     with pytest.raises(NotPossible, match=r"step 'a' is completed \(open steps: p/paid\)"):
-        inline.rival.skip(run_id, "a", reason="")
+        inline.rival.skip(run_id, "a", reason="a test")
     with pytest.raises(NotPossible, match="'p' is a parallel"):
-        inline.rival.skip(run_id, "p", reason="")
+        inline.rival.skip(run_id, "p", reason="a test")
     with pytest.raises(NotPossible, match="unknown step 'x'"):
-        inline.rival.set_result(run_id, "x", 1, reason="")
+        inline.rival.set_result(run_id, "x", 1, reason="a test")
 
 
 @pytest.mark.parametrize("verb", ["rewind", "set_result"])

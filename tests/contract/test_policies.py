@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from sqlalchemy import insert, select, text, update
 
+from rival_client.db.run_tables import earlier_policies, workflows
+from rival_client.db.types import clock
 from rival_client.errors import InvalidArgument, NotPossible
 from rival_client.model.policies.matchers import default, labelled, named, of_kind, tagged
 from rival_client.model.rebuild import rebuild
+from rival_client.sql import fleet_rules
 from rival_workers import flow, for_each, step, workflow
 from rival_workers.definition.define import define_workflow
+from rival_workers.store.claim_records import Claim
 from tests.support.inline import Inline
 
 
@@ -65,6 +72,28 @@ def test_replace_drops_the_options_of_the_steps_and_of_the_workflow(inline: Inli
     assert (state.status, state.steps[0].attempts) == ("failed", 1)
     config = inline.rival.explain_policy("r", "a").config
     assert (config.timeout, config.max_retries, config.backoff) == (60, None, None)
+
+
+@pytest.mark.parametrize("given", ["step", "workflow"])
+@pytest.mark.parametrize("before", [(), (step(work, name="before"),)], ids=["first step", "in place"])
+def test_a_run_whose_rules_replace_all_others_keeps_to_the_limits(inline: Inline, given: str, before: Any) -> None:
+    seen: list[str] = []
+
+    def look(ctx: Any) -> None:
+        if ctx.run.run_id == "r":
+            inline.rival.run("w", {}, "second", policies=[(default, {"timeout": 60})], policies_mode="replace")
+            inline.drain()
+            seen.append({row.path: row.status for row in inline.rival.state("second").steps}["look"])
+
+    its_limit: Any = {"concurrency_limit": 1}
+    limited = step(look, timeout=5, **(its_limit if given == "step" else {}))
+    inline.define("w", *before, limited, policies=[("look", its_limit)] if given == "workflow" else ())
+    inline.rival.run("w", {}, "r")
+    inline.drain()
+    assert seen == ["waiting"]
+    assert inline.rival.state("second").status == "completed"
+    config = inline.rival.explain_policy("second", "look").config
+    assert (config.timeout, [one.max for one in config.concurrency_limit]) == (60, [1])
 
 
 def test_the_rules_of_a_run_decide_about_its_retries(inline: Inline) -> None:
@@ -201,6 +230,26 @@ def test_every_problem_of_a_runs_rules_is_named(inline: Inline, given: Any, says
         inline.rival.run("w", {}, policies_mode="replace")
 
 
+@pytest.mark.parametrize("by", ["run", "fleet"])
+@pytest.mark.parametrize("verb", ["retry", "rewind", "skip", "set_result"])
+def test_steps_that_an_operator_opens_follow_rules_from_their_opening_on(inline: Inline, by: str, verb: str) -> None:
+    rules: Any = (default, {"priority": "low", "queue_timeout": 600, "timeout": 60})
+    steps = (step(work, name="a"), step(boom, name="b"), step(work, name="c"))
+    started(inline, *steps, policies=[rules] if by == "run" else None)
+    if by == "fleet":
+        inline.rival.set_policy(*rules)
+    path = {"retry": "b", "rewind": "a"}.get(verb, "c")
+    how: dict[str, Any] = {"retry": {}, "rewind": {"step": "a"}}.get(verb, {"step": "b", "reason": "known"})
+    getattr(inline.rival, verb)("r", **how, **({"result": 5} if verb == "set_result" else {}))
+    [row] = [one for one in inline.rival.state("r").steps if one.path == path]
+    assert (row.status, row.priority) == ("pending", "low")
+    [message] = inline.doorbell.take()
+    assert (message.path, message.route.level) == (path, 1)
+    inline.keeper.run_once()
+    inline.deliver(message)
+    assert timeouts(inline)[path] == 60
+
+
 # -- rules of the fleet -----------------------------------------------------------------------------------
 
 
@@ -235,6 +284,27 @@ def test_a_rule_that_is_set_while_an_attempt_runs_does_not_change_that_attempt(i
     inline.drain()
     state = inline.rival.state("r")
     assert (state.status, state.steps[0].attempts) == ("failed", 1)
+
+
+@pytest.mark.parametrize("rules", [None, [("b", {"timeout": 5})]], ids=["plain", "run with rules"])
+def test_a_rule_for_labels_that_is_set_during_a_step_is_followed_by_the_next_step(inline: Inline, rules: Any) -> None:
+    began: list[str] = []
+
+    def set_a_rule() -> None:
+        inline.rival.set_policy(labelled(tenant="acme"), {"delay": 60})
+        inline.keeper.run_once()
+
+    def begin() -> None:
+        began.append("b")
+
+    inline.define("w", step(set_a_rule, name="a"), step(begin, name="b"))
+    inline.rival.run("w", {}, "r", labels={"tenant": "acme"}, policies=rules)
+    inline.drain()
+    assert began == []
+    inline.time_passes(61)
+    inline.keeper.run_once()
+    inline.drain()
+    assert began == ["b"]
 
 
 def test_fleet_rules_come_over_the_rules_of_a_run_field_by_field(inline: Inline) -> None:
@@ -298,6 +368,38 @@ def test_rules_are_listed_newest_first_and_each_change_is_a_version(inline: Inli
     assert versions[0] < versions[1]
     with pytest.raises(InvalidArgument, match="give at least one option"):
         inline.rival.set_policy("a", {})
+    with pytest.raises(InvalidArgument, match="name: give a text, not ''"):
+        inline.rival.set_policy("", {"timeout": 60})
+    assert len(inline.rival.policies()) == 2
+
+
+def test_rules_that_are_set_at_one_moment_are_one_version_each(inline: Inline) -> None:
+    before = inline.store.read_rulebook().version
+    barrier = threading.Barrier(8)
+
+    def set_one(seconds: int) -> int:
+        barrier.wait()
+        return inline.rival.set_policy("a", {"timeout": seconds}).id
+
+    with ThreadPoolExecutor(8) as pool:
+        ids = dict(zip(pool.map(set_one, range(1, 9)), range(1, 9), strict=True))
+    book = inline.store.read_rulebook()
+    assert {rule.id: rule.options["timeout"] for rule in book.rules} == ids
+    assert book.version - before == 8 * 1_000_000, "each has a version of its own"
+
+
+def test_only_some_expired_rules_are_kept(inline: Inline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_rules, "MAX_EXPIRED", 2)
+    monkeypatch.setattr(fleet_rules, "MAX_RULES", 2)
+    ids = []
+    for seconds in range(1, 6):
+        ids.append(inline.rival.set_policy("a", {"timeout": seconds}).id)
+        assert inline.rival.remove_policy(ids[-1])
+        inline.time_passes(1)
+    left = inline.rival.set_policy("a", {"timeout": 9}).id
+    with inline.store.database.autocommit() as connection:
+        assert sorted(fleet_rules.stored_rules(connection)) == [*ids[-2:], left]
+    assert [one.id for one in inline.rival.policies()] == [left]
 
 
 # -- explaining -------------------------------------------------------------------------------------------
@@ -322,6 +424,10 @@ def test_each_attempt_is_explained_with_the_rules_that_it_had(inline: Inline) ->
         inline.rival.explain_policy("r", "a", attempt=3)
     with pytest.raises(NotPossible, match="has no step 'nix'"):
         inline.rival.explain_policy("r", "nix")
+    with pytest.raises(InvalidArgument, match="attempt: 0 is not a whole number from 1"):
+        inline.rival.explain_policy("r", "a", attempt=0)
+    with pytest.raises(InvalidArgument, match="give either `attempt` or `preview`"):
+        inline.rival.explain_policy("r", "a", attempt=1, preview=True)
 
 
 def test_past_attempts_are_explained_exactly_after_their_rules_were_changed_and_removed(inline: Inline) -> None:
@@ -348,6 +454,227 @@ def test_past_attempts_are_explained_exactly_after_their_rules_were_changed_and_
         by_rule = (seconds, "fleet", rule)
         assert seen(attempt) == {**own, "timeout": by_rule, "max_delay": by_rule}
     assert seen(3) == {**own, "timeout": (5, "step", None)}
+
+
+@pytest.mark.parametrize("limits", [{}, {"concurrency_limit": 1}], ids=["no limit", "limit"])
+def test_a_retry_that_succeeded_is_explained_like_the_attempt_before_it(inline: Inline, limits: Any) -> None:
+    tried: list[int] = []
+
+    def second_time() -> None:
+        tried.append(1)
+        if len(tried) == 1:
+            raise ValueError("boom")
+
+    inline.define("w", step(second_time, name="a", max_retries=1, backoff="none", **limits))
+    rule = inline.rival.set_policy("a", {"timeout": 60}).id
+    inline.keeper.run_once()
+    inline.rival.run("w", {}, "r")
+    inline.drain()
+    assert inline.rival.result("r").status == "completed"
+    for attempt in (1, 2, None):
+        fields = inline.rival.explain_policy("r", "a", attempt=attempt).fields
+        assert [(one.value, one.layer, one.rule) for one in fields if one.name == "timeout"] == [(60, "fleet", rule)]
+
+
+def seconds_of(inline: Inline, attempt: int | None = None, **options: Any) -> tuple[Any, Any, int | None]:
+    """The step's own option, what the rule of the workflow gives, and which attempt has them."""
+    found = inline.rival.explain_policy("r", "a", attempt=attempt, **options)
+    return found.config.timeout, found.config.heartbeat, found.attempt
+
+
+def registered(inline: Inline, seconds: float, function: Any = boom) -> str:
+    """The workflow with other options, as a worker that starts now registers it."""
+    inline.time_passes(1)
+    steps = [step(function, name="a", timeout=seconds, max_retries=2, backoff="none")]
+    definition = define_workflow("w", steps, policies=[("a", {"heartbeat": seconds + 1})])
+    inline.registry.renew(definition)
+    inline.process.register_workflows()
+    inline.time_passes(1)
+    return definition.version
+
+
+def replaced(inline: Inline) -> list[float]:
+    """The step's own option in each document that was replaced."""
+    with inline.store.database.autocommit() as connection:
+        found = connection.execute(select(earlier_policies).order_by(earlier_policies.c.until)).all()
+    assert {(one.workflow, one.version) for one in found} <= {("w", inline.registry.newest("w").version)}  # type: ignore[union-attr]
+    return [one.policies["own"]["a"]["timeout"] for one in found]
+
+
+def deliver_one(inline: Inline) -> None:
+    [message] = inline.doorbell.take()
+    inline.deliver(message)
+
+
+def test_each_attempt_is_explained_with_the_options_that_were_registered_when_it_began(inline: Inline) -> None:
+    versions = {registered(inline, 5)}
+    inline.rival.run("w", {}, "r")
+    deliver_one(inline)
+    versions.add(registered(inline, 50))
+    deliver_one(inline)
+    versions.add(registered(inline, 500))
+    assert len(versions) == 1, "options are not part of the version"
+    assert (seconds_of(inline, 1), seconds_of(inline, 2)) == ((5, 6, 1), (50, 51, 2))
+    assert seconds_of(inline) == (50, 51, 2)
+    assert seconds_of(inline, preview=True) == (500, 501, None)
+    deliver_one(inline)
+    assert inline.rival.state("r").status == "failed"
+    assert [seconds_of(inline, number) for number in (1, 2, 3, None)] == [(5, 6, 1), (50, 51, 2), *[(500, 501, 3)] * 2]
+    registered(inline, 5)
+    assert [seconds_of(inline, number)[0] for number in (1, 2, 3)] == [5, 50, 500]
+    assert replaced(inline) == [5, 50, 500]
+
+
+def test_replaced_rules_and_options_are_explained_together(inline: Inline) -> None:
+    registered(inline, 5)
+    rule = inline.rival.set_policy("a", {"timeout": 60})
+    inline.keeper.run_once()
+    inline.rival.run("w", {}, "r")
+    deliver_one(inline)
+    inline.rival.remove_policy(rule.id)
+    inline.keeper.run_once()
+    registered(inline, 50)
+    deliver_one(inline)
+    assert (seconds_of(inline, 1), seconds_of(inline, 2)) == ((60, 6, 1), (50, 51, 2))
+
+
+def lose_one(inline: Inline) -> None:
+    """An attempt begins, and its executor is lost."""
+    [message] = inline.doorbell.take()
+    assert message.path is not None
+    claim, executor = Claim(message.run_id, message.path, message.token), inline.process.executor.id
+    assert inline.store.claim_step(claim, None, executor, policy='{"fields":{}}') is not None
+    [lost] = inline.store.running_on(executor)
+    inline.coordinator.transitions.take_over(lost)
+
+
+def test_an_attempt_that_was_lost_does_not_explain_those_before_and_after_it(inline: Inline) -> None:
+    registered(inline, 5)
+    inline.rival.run("w", {}, "r")
+    deliver_one(inline)
+    registered(inline, 50)
+    lose_one(inline)
+    assert seconds_of(inline) == (5, 6, 1), "the row of the step has the start of the lost attempt"
+    registered(inline, 500, work)
+    deliver_one(inline)
+    assert inline.rival.state("r").steps[0].lost == 1
+    assert (seconds_of(inline, 1), seconds_of(inline)) == ((5, 6, 1), (500, 501, 2))
+
+
+def test_after_a_rewind_the_attempts_are_those_since_then(inline: Inline) -> None:
+    registered(inline, 5)
+    inline.rival.run("w", {}, "r")
+    inline.drain()
+    registered(inline, 50, work)
+    inline.rival.retry("r")
+    inline.drain()
+    assert inline.rival.state("r").status == "completed"
+    assert (seconds_of(inline), seconds_of(inline, 1)) == ((50, 51, 1), (50, 51, 1))
+    with pytest.raises(NotPossible, match="has made 1 attempt, not 2: leave"):
+        seconds_of(inline, 2)
+
+
+def test_a_retry_that_succeeds_is_explained_with_the_rules_that_it_had(inline: Inline) -> None:
+    registered(inline, 5)
+    inline.rival.run("w", {}, "r")
+    deliver_one(inline)
+    inline.rival.set_policy("a", {"timeout": 60})
+    registered(inline, 50, work)
+    inline.keeper.run_once()
+    deliver_one(inline)
+    assert inline.rival.state("r").status == "completed"
+    registered(inline, 500)
+    assert (seconds_of(inline, 1), seconds_of(inline, 2)) == ((5, 6, 1), (60, 51, 2))
+
+
+def test_the_same_options_registered_again_replace_nothing(inline: Inline) -> None:
+    for seconds in (5, 5, 5.0, 50, 50):
+        registered(inline, seconds)
+    assert replaced(inline) == [5]
+
+
+def test_options_that_two_workers_register_at_once_are_replaced_once(inline: Inline) -> None:
+    registered(inline, 5)
+    barrier = threading.Barrier(8)
+    definition = define_workflow("w", [step(boom, name="a", timeout=50)])
+
+    def register(_: int) -> None:
+        barrier.wait()
+        inline.process.register_version(definition)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(register, range(8)))
+    inline.registry.renew(definition)
+    assert replaced(inline) == [5]
+
+
+def test_a_registration_that_has_waited_for_another_one_is_later(inline: Inline) -> None:
+    version, database = registered(inline, 5), inline.store.database
+    definition = define_workflow("w", [step(boom, name="a", timeout=500)])
+    first, second = ({"own": {"a": {"timeout": seconds}}} for seconds in (5, 50))
+    with ThreadPoolExecutor(1) as pool:
+        with database.transaction() as connection:
+            connection.execute(update(workflows).values(policies=second))
+            waits = pool.submit(inline.process.register_version, definition)
+            while inline.clock is None and not is_waiting(inline):
+                assert not waits.done()
+            kept = {"workflow": "w", "version": version, "until": clock(), "policies": first}
+            connection.execute(insert(earlier_policies).values(kept))
+            if inline.clock is not None:
+                inline.clock.advance(1)
+        waits.result()
+    assert replaced(inline) == [5, 50]
+
+
+def is_waiting(inline: Inline) -> bool:
+    """A transaction waits for the lock of a row."""
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    with inline.store.database.autocommit() as connection:
+        return bool(connection.scalar(text(waiting)))
+
+
+def test_replaced_options_are_deleted_when_no_run_is_as_old(inline: Inline) -> None:
+    registered(inline, 5)
+    registered(inline, 50)
+    inline.rival.run("w", {}, "r")
+    inline.drain()
+    registered(inline, 500)
+    assert replaced(inline) == [50]
+    assert [seconds_of(inline, number)[0] for number in (1, 2, 3)] == [50] * 3
+
+
+def test_the_reason_of_a_rule_is_kept_when_it_is_removed_and_when_it_expires(inline: Inline) -> None:
+    inline.define("w", step(boom, name="a", max_retries=1, backoff="none"))
+    removed = inline.rival.set_policy("a", {"timeout": 60}, reason="slow bank", by="ana")
+    inline.keeper.run_once()
+    inline.rival.run("w", {}, "r")
+    deliver_one(inline)
+    assert inline.rival.remove_policy(removed.id)
+    expired = inline.rival.set_policy("a", {"timeout": 70}, reason="slower bank", by="bo", until=300)
+    inline.keeper.run_once()
+    deliver_one(inline)
+    inline.time_passes(301)
+    assert inline.rival.policies() == []
+    assert not inline.rival.remove_policy(expired.id)
+    inline.rival.set_policy("a", {"timeout": 80})
+
+    def because(attempt: int) -> str:
+        fields = inline.rival.explain_policy("r", "a", attempt=attempt).fields
+        return next(one.because for one in fields if one.name == "timeout")
+
+    assert because(1).startswith(f"fleet rule {removed.id}, slow bank, by ana, until ")
+    assert because(2).startswith(f"fleet rule {expired.id}, slower bank, by bo, until ")
+
+
+def test_an_attempt_of_a_step_of_a_flow_is_not_explained(inline: Inline) -> None:
+    def main(ctx: Any) -> Any:
+        return ctx.step(work, name="inner", timeout=5)
+
+    started(inline, flow("main", register=False)(main), workflow_policies=[(default, {"heartbeat": 7})])
+    found = inline.rival.explain_policy("r", "main/inner")
+    assert (found.attempt, found.config.heartbeat) == (None, 7)
+    with pytest.raises(NotPossible, match="not recorded: leave the attempt out for what rules give it now"):
+        inline.rival.explain_policy("r", "main/inner", attempt=1)
 
 
 def test_the_runs_of_a_schedule_have_its_rules(inline: Inline) -> None:
@@ -434,7 +761,9 @@ def test_the_rules_of_a_child_are_checked_too(inline: Inline, verb: str) -> None
     inline.drain()
     state = inline.rival.state("r")
     assert state.status == "failed"
-    assert "workflow 'w' has no step 'chrage' (did you mean 'charge'?)" in str(state.error)
+    problem = "workflow 'w' has no step 'chrage' (did you mean 'charge'?); it has charge, lines, pack."
+    message = f"f/{verb}:w: InvalidArgument: Invalid argument policies: policies[0]: {problem}"
+    assert (state.error or {})["message"] == message
 
 
 def test_a_schedule_keeps_its_rules_when_its_workflow_loses_a_step(inline: Inline) -> None:

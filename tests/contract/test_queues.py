@@ -15,6 +15,7 @@ from rival_client.model.starts.queues import Route, ServedQueues
 from rival_workers import StepError, branch, delay_step, parallel, step, wait_event_step, workflow
 from rival_workers.definition.define import define_workflow
 from rival_workers.store.claim_records import Claim
+from rival_workers.store.health import read_unserved_queues
 from tests.support.inline import Clock, Inline
 
 Fleet = dict[str, Inline]
@@ -310,3 +311,19 @@ def test_a_message_keeps_its_route_when_it_is_read_again() -> None:
 
     sent = StepMessage("r", "a", 3, "w", "1", route=Route("gpu", 1))
     assert read_call("rival.attempt", [sent.args, {}, {}], {}) == sent
+
+
+def test_queues_for_which_runs_or_steps_wait_and_that_no_worker_serves_are_found(inline: Inline) -> None:
+    inline.define("whole", step(ran, name="first"), queue="gpu")
+    inline.define("part", step(ran, name="first"), step(ran, name="second", queue="tape"))
+    inline.define("served", step(ran, name="first"))
+    inline.rival.run("whole", {}, "later", delay=600)
+    inline.rival.run("served", {}, "own")
+    inline.rival.run("part", {}, "part")
+    inline.drain()
+    inline.rival.run("served", {}, "waits")
+    found = {one.queue: one.example for one in read_unserved_queues(inline.store.database)}
+    assert found == {"tape": "run part step second"}
+    inline.rival.run("whole", {}, "now")
+    found = {one.queue: one.example for one in read_unserved_queues(inline.store.database)}
+    assert found == {"gpu": "run now", "tape": "run part step second"}

@@ -237,7 +237,7 @@ def test_retry_and_cancel_in_either_order_end_cancelled(pg_stage: Stage, crossin
     claim = pg_stage.begin()
 
     def retry() -> bool:
-        return pg_stage.store.retry_step(claim, SOON, rung=True) is not None
+        return pg_stage.store.retry_step(claim, SOON, published=True) is not None
 
     operations = [retry, cancel(pg_stage)] if first_comes == "retry" else [cancel(pg_stage), retry]
     assert cross(crossing, HOLD_STEP, *operations) == [True, first_comes == "retry"]
@@ -381,7 +381,7 @@ def test_many_producers_many_finishes_and_cancels_at_once_do_not_deadlock(pg_sta
 
     def move(run_id: str) -> None:
         claim = Claim(run_id, "a", 1)
-        pg_stage.store.retry_step(claim, SOON, rung=True)
+        pg_stage.store.retry_step(claim, SOON, published=True)
         claimed = pg_stage.store.claim_step(Claim(run_id, "a", 2), None, "e1")
         if isinstance(claimed, Claimed) and pg_stage.store.finish_step(
             Claim(run_id, "a", claimed.token), DONE, GOES_ON, claim_for="e1"
@@ -520,7 +520,9 @@ def test_of_two_retries_at_once_only_as_many_are_made_as_the_budget_allows(pg_st
     claims = [Claim("r", "both/a", 1), pg_stage.claim(Claim("r", "both/b", 0), "e2")]
     retry = replace(SOON, budget=1)
     crossing.hold("SELECT 1 FROM rival_runs WHERE id = 'r' FOR UPDATE")
-    done = [crossing.arrive(lambda claim=claim: pg_stage.store.retry_step(claim, retry, rung=True)) for claim in claims]  # type: ignore[misc]
+    done = [
+        crossing.arrive(lambda claim=claim: pg_stage.store.retry_step(claim, retry, published=True)) for claim in claims
+    ]  # type: ignore[misc]
     crossing.clear()
     found = [future.result(10) for future in done]
     assert sorted(isinstance(one, BudgetSpent) for one in found) == [False, True]

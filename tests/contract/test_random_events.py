@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -25,6 +26,7 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import delete, select, update
 
+from rival_client import EventConflict
 from rival_client.broker.message import EventMessage
 from rival_client.db.event_tables import deliveries, events, waits
 from rival_client.db.log_tables import history
@@ -46,7 +48,7 @@ EVER = 1e9
 
 
 @dataclass
-class Told:
+class Sent:
     """An event."""
 
     id: str
@@ -75,7 +77,7 @@ class Waiter:
     cancelled: bool = False
     got: list[str | None] = field(default_factory=list)
 
-    def fits(self, event: Told) -> bool:
+    def fits(self, event: Sent) -> bool:
         mine = event.run_id in (None, self.run_id) and self.run_id not in event.had
         its_key = self.key is None or self.key == event.key
         return event.topic in self.topics and its_key and mine and (event.ok or not self.picky)
@@ -85,7 +87,7 @@ class Model:
     """Who gets what. Nothing here knows of messages, tokens or rows."""
 
     def __init__(self) -> None:
-        self.events: list[Told] = []
+        self.events: list[Sent] = []
         self.runs: list[Waiter] = []
 
     def begin(self, run: Waiter, now: float) -> None:
@@ -123,7 +125,7 @@ class Model:
         for run in ready:
             self._go_on(run, now)
 
-    def _first_sent(self, run: Waiter, event: Told) -> Told:
+    def _first_sent(self, run: Waiter, event: Sent) -> Sent:
         older = self.events[: self.events.index(event)]
         sent = (e for e in older if e.status == "sent" and run.fits(e) and run.began <= e.expires_at)
         return next(sent, event)
@@ -134,12 +136,12 @@ class Model:
                 run.waiting, run.turns = False, 0
                 run.got.append(None)
 
-    def forget(self, now: float) -> None:
+    def expire(self, now: float) -> None:
         for event in self.events:
             if event.status in ("kept", "consumed") and event.expires_at < now:
                 event.status = "deleted"
 
-    def _give(self, event: Told, run: Waiter) -> None:
+    def _give(self, event: Sent, run: Waiter) -> None:
         event.had.add(run.run_id)
         event.status = "consumed" if event.delivery == "one" else event.status
         run.got.append(event.id)
@@ -290,7 +292,7 @@ class Events(RuleBasedStateMachine):
     ) -> None:
         event_id, key = f"e{next(self.numbers)}", key or ("k" if self.plain else None)
         expires = EVER if kept and not self.timed else kept
-        self.model.events.append(Told(event_id, topic, key, to, ok, delivery, self.now + expires))
+        self.model.events.append(Sent(event_id, topic, key, to, ok, delivery, self.now + expires))
         self.inline.rival.send_event(
             topic,
             {"id": event_id, "ok": ok},
@@ -309,8 +311,11 @@ class Events(RuleBasedStateMachine):
     def send_again(self, data: st.DataObject) -> None:
         there = [event for event in self.model.events if event.status != "deleted"]
         if there:
-            again = data.draw(st.sampled_from(there)).id
-            assert self.inline.rival.send_event("a", 1, event_id=again).status == "duplicate"
+            first = data.draw(st.sampled_from(there))
+            again = partial(self.inline.rival.send_event, payload=1, event_id=first.id)
+            assert again(first.topic, key=first.key, run_id=first.run_id).status == "duplicate"
+            with pytest.raises(EventConflict):
+                again(f"not-{first.topic}", key=first.key, run_id=first.run_id)
 
     def deliver_late(self, data: st.DataObject) -> None:
         if self.claim:
@@ -341,7 +346,7 @@ class Events(RuleBasedStateMachine):
         self.settle()
         # The keeper does this now and then; here always.
         self.inline.store.delete_expired_events(100)
-        self.model.forget(self.now)
+        self.model.expire(self.now)
 
     @invariant()
     def the_tables_say_what_the_model_says(self) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 
 import pytest
 
+from rival_client.broker.message import EventMessage
 from rival_client.errors import DatabaseUnavailable
 from rival_client.model.recovery import Recovery
 from rival_client.model.timers import NEVER_PUBLISHED
 from rival_client.sql.recovery import recover
 from rival_workers import flow, step, wait_event_step
 from rival_workers.engine.decisions import Retry
+from rival_workers.runtime.flow.stop_signals import Killed
+from rival_workers.runtime.host import host_name
 from rival_workers.store.sweep_records import SweepOptions
 from tests.contract.stage import DONE, ERROR, GOES_ON, Stage
 from tests.support.inline import Clock, Inline
@@ -58,7 +63,7 @@ def test_the_report_counts_what_others_must_do_or_wait_for(stage: Stage) -> None
     stage.begin("unknown", executor="e3")
     stage.add_run("parked")
     stage.store.park_run("parked", 0, "nobody has it", 15.0)
-    stage.store.retry_step(stage.begin("later"), Retry(60.0, ERROR), rung=False)
+    stage.store.retry_step(stage.begin("later"), Retry(60.0, ERROR), published=False)
     stage.time_passes(2)
     before = stage.everything()
     assert recover(stage.database) == dataclasses.replace(
@@ -78,6 +83,17 @@ def test_events_that_were_not_delivered_are_published(file_url: str) -> None:
         assert inline.rival.recover().republished == 0
     finally:
         inline.close()
+
+
+def test_an_event_whose_message_went_with_a_worker_is_made_due(inline: Inline) -> None:
+    inline.rival.send_event("paid", {"n": 1})
+    inline.doorbell.take()
+    assert inline.keeper.run_once().published == 0
+    assert inline.store.make_all_due(600, 100) == 1
+    inline.time_passes(0.1)
+    assert inline.keeper.run_once().published == 1
+    assert [message.topic for message in inline.drain() if isinstance(message, EventMessage)] == ["paid"]
+    assert inline.store.make_all_due(600, 100) == 0
 
 
 def test_a_lost_message_is_published_at_once_and_twice_does_no_harm(file_url: str) -> None:
@@ -170,3 +186,30 @@ def test_a_message_that_was_taken_during_an_outage_is_published_before_the_grace
 
 def _is_away(*_: object, **__: object) -> None:
     raise DatabaseUnavailable("the database is away")
+
+
+@pytest.mark.parametrize(("host", "expected"), [("here", 2), ("elsewhere", 1)])
+def test_a_keeper_that_has_just_started_takes_over_only_from_processes_that_are_known_to_be_dead(
+    inline: Inline, host: str, expected: int
+) -> None:
+    """As when a supervisor restarts the only worker of a machine."""
+    calls: list[int] = []
+
+    def dies_first() -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise Killed
+
+    inline.define("w", step(dies_first, name="a"))
+    inline.rival.run("w", run_id="r")
+    died = subprocess.Popen([sys.executable, "-c", ""])
+    died.wait()
+    own, executor, is_here = inline.process.executor.id, inline.process.executor, host == "here"
+    inline.store.add_executor("dead", host_name() if is_here else host, died.pid, "w", 60 if is_here else -1)
+    executor.id = "dead"
+    with pytest.raises(Killed):
+        inline.drain()
+    executor.id = own
+    inline.keeper.run_once()
+    inline.drain()
+    assert len(calls) == expected

@@ -222,7 +222,7 @@ def test_a_step_that_waits_for_a_worker_is_queued(timed: Inline) -> None:
     assert [s.queue_time for s in state_of(timed, run_id).steps] == [7, 0]
 
 
-def test_an_attempt_that_was_lost_is_no_waiting_of_the_next_one(timed: Inline) -> None:
+def test_an_attempt_that_was_lost_does_not_count_as_waiting_of_the_next_one(timed: Inline) -> None:
     plan = timed.define("w", step(lambda: 1, name="one")).plan
     run_id = timed.rival.run("w").run_id
     timed.store.begin_run(run_id, timed.doorbell.take()[0].token, first(plan), claim_for="gone")

@@ -49,7 +49,10 @@ def test_an_attempt_that_waits_in_the_queue_fails_and_its_message_is_stale(inlin
     assert (result.status, result.failed_step) == ("failed", "a")
     assert result.error is not None
     assert result.error["type"] == "TaskRevoked"
-    assert "'r:a:1' was revoked" in result.error["message"]
+    assert result.error["message"] == (
+        "task 'r:a:1' was revoked (in Flower, or by `celery control revoke`). The step's max_attempts decides "
+        "whether it is tried again; `rival cancel` ends a run."
+    )
     assert outcomes(inline) == [("a", 1, "revoked")]
     assert in_history(inline) == [("a", "revoke")]
     inline.deliver(message)

@@ -103,8 +103,27 @@ def test_a_place_that_is_not_there_is_refused_with_the_known_ones(inline: Inline
 def test_a_wait_of_a_flow_is_a_checkpoint_for_operators(inline: Inline) -> None:
     _run(inline, flow("fl", register=False)(lambda ctx: ctx.await_event("paid", timeout=60)))
     [wait] = [one.path for one in inline.rival.state("r").steps if one.path.startswith("fl/")]
-    with pytest.raises(NotPossible, match="is a checkpoint of flow 'fl': set_result 'fl' as a whole"):
+    with pytest.raises(NotPossible) as raised:
         inline.rival.set_result("r", wait, 1, reason="paid")
+    instead = f"rewind the run to {wait!r} to run it again, or set_result 'fl' as a whole"
+    why = f"{wait!r} is a checkpoint of flow 'fl': {instead}"
+    assert str(raised.value) == f"Cannot set_result run 'r': {why}. Nothing was changed."
+
+
+@pytest.mark.parametrize("verb", ["skip", "set_result"])
+def test_the_checkpoint_at_which_a_flow_failed_is_repeated_or_the_flow_is_settled(inline: Inline, verb: str) -> None:
+    def fails() -> None:
+        raise ValueError("no")
+
+    _run(inline, flow("fl", register=False)(lambda ctx: ctx.step(fails, name="book")))
+    result = (1,) if verb == "set_result" else ()
+    with pytest.raises(NotPossible) as raised:
+        getattr(inline.rival, verb)("r", "fl/book", *result, reason="it is booked")
+    instead = f"rewind the run to 'fl/book' to run it again, or {verb} 'fl' as a whole"
+    why = f"'fl/book' is a checkpoint of flow 'fl': {instead}"
+    assert str(raised.value) == f"Cannot {verb} run 'r': {why}. Nothing was changed."
+    with pytest.raises(NotPossible, match="it is failed, and not at 'fl/nothing' but at fl:"):
+        getattr(inline.rival, verb)("r", "fl/nothing", *result, reason="it is booked")
 
 
 def test_a_retried_flow_sleeps_only_the_time_that_is_left(inline: Inline) -> None:

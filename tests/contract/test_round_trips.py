@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rival_workers import for_each, step
+from rival_workers import breaker, for_each, step
+from rival_workers.runtime.attempt import inline_ends
 from tests.support.flows import define
 from tests.support.inline import Inline
 from tests.support.round_trips import round_trips
@@ -39,6 +40,29 @@ def test_each_step_of_a_plan_is_one_round_trip(fleet: Inline) -> None:
         "rival_begin_run",
         "rival_finish_step_and_claim",
         "rival_finish_step_and_claim",
+        "rival_finish_step_and_complete",
+    ]
+
+
+def test_a_closed_breaker_is_one_round_trip_more(fleet: Inline) -> None:
+    fleet.define("w", step(nothing, name="a", circuit_breaker=breaker("closed")), step(nothing, name="b"))
+    assert asked_by(fleet, "w") == [
+        "rival_begin_run",
+        "rival_ask_breaker",
+        "rival_finish_step_and_claim",
+        "rival_finish_step_and_complete",
+    ]
+
+
+def test_inline_steps_that_follow_each_other_are_one_round_trip(fleet: Inline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inline_ends, "WITHIN", 60.0)
+    inline = [step(nothing, name=f"i{number}", execution_mode="inline") for number in range(12)]
+    fleet.define("w", step(nothing, name="a"), *inline, step(nothing, name="z"))
+    assert asked_by(fleet, "w") == [
+        "rival_begin_run",
+        "rival_finish_step_and_claim",
+        "10 together, at last rival_finish_step_and_claim",
+        "2 together, at last rival_finish_step_and_claim",
         "rival_finish_step_and_complete",
     ]
 

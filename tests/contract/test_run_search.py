@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rival_client.errors import RivalError
-from rival_client.model.json_match import is_held
+from rival_client.model.json_match import is_contained
 from rival_workers import StepError, flow, step
 from rival_workers.definition.registry import Registry
 from tests.support.effort import examples
@@ -78,7 +78,7 @@ def test_runs_are_found_by_fields_of_their_input_and_result(
     inline.drain()
     assert ids(inline, input=wanted) == found
     assert ids(inline, result=wanted) == found
-    assert {name for name, value in STORED.items() if is_held(wanted, value)} == found
+    assert {name for name, value in STORED.items() if is_contained(wanted, value)} == found
 
 
 def test_runs_are_found_by_a_part_of_their_error(inline: Inline) -> None:

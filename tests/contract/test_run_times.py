@@ -84,8 +84,9 @@ def test_a_message_that_comes_too_early_starts_nothing(inline: Inline, seconds: 
     run = inline.rival.state("r")
     inline.deliver(StepMessage("r", None, 0, run.workflow, run.version))
     assert (status(inline), called) == ("pending", [])
-    again = inline.doorbell.take()
-    assert [round(one.countdown) for one in again] == ([10] if seconds == 10 else []), "a far one is the keeper's"
+    again = [one.countdown for one in inline.doorbell.take()]
+    assert len(again) == (1 if seconds == 10 else 0), "a far one is the keeper's"
+    assert all(0 < countdown <= 10 for countdown in again), "the rest of the delay"
     pass_time(inline, seconds)
     inline.deliver(StepMessage("r", None, 0, run.workflow, run.version))
     assert (status(inline), called) == ("completed", [1])
@@ -175,14 +176,14 @@ def test_handlers_and_compensations_run_after_the_deadline(inline: Inline) -> No
     def undo(error: dict[str, Any]) -> None:
         done.append(f"undo after {error['type']}")
 
-    def tell(error: dict[str, Any]) -> None:
-        done.append(f"tell {error['type']}")
+    def report(error: dict[str, Any]) -> None:
+        done.append(f"report {error['type']}")
 
     state = expired(
-        inline, step(lambda: 1, name="first", compensate=undo), delay_step(3600, name="wait"), on_error=tell
+        inline, step(lambda: 1, name="first", compensate=undo), delay_step(3600, name="wait"), on_error=report
     )
     assert state.status == "failed"
-    assert done == ["undo after DeadlineExceeded", "tell DeadlineExceeded"]
+    assert done == ["undo after DeadlineExceeded", "report DeadlineExceeded"]
 
 
 def test_a_deadline_that_passes_while_compensations_wait_does_not_stop_them(inline: Inline) -> None:
@@ -367,7 +368,7 @@ def test_the_runs_of_a_schedule_have_a_deadline(inline: Inline) -> None:
     inline.keeper.run_once()
     [run] = inline.rival.runs()
     assert run.deadline_at is not None
-    assert (run.deadline_at - run.created_at).total_seconds() == pytest.approx(30, abs=1)
+    assert (run.deadline_at - run.created_at).total_seconds() == pytest.approx(30, abs=0.001)
 
 
 def pass_schedule(inline: Inline) -> None:

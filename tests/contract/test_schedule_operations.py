@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rival_client.errors import UnknownSchedule
+from rival_client.errors import InvalidArgument, NotPossible, UnknownSchedule
+from rival_client.model.starts.queues import Route
 from rival_workers import step
 from tests.support.inline import Clock, Inline
 
@@ -71,9 +72,68 @@ def test_a_backfill_starts_each_tick_once(inline: Inline) -> None:
     assert {run.run_id for run in inline.rival.runs()} == set(shown)
 
 
-def test_no_tick_of_the_future_is_started(inline: Inline) -> None:
+def test_a_run_that_is_fired_or_backfilled_goes_to_the_queue_of_its_workflow(inline: Inline) -> None:
+    inline.define("render", step(lambda: None, name="a"), queue="gpu", priority="low")
+    inline.rival.schedule("render", 3600, name="renders")
+    inline.rival.fire_schedule("renders")
     now = dt.datetime.now(dt.UTC)
-    assert inline.rival.backfill_schedule("hourly", now + HOUR, now + 5 * HOUR, dry_run=True) == []
+    inline.rival.backfill_schedule("renders", now - HOUR, now)
+    inline.rival.schedule("render", 3600, name="soon", priority="high")
+    inline.rival.fire_schedule("soon")
+    assert [one.route for one in inline.doorbell.take()] == [Route("gpu", 1), Route("gpu", 1), Route("gpu", -1)]
+
+
+def test_a_schedule_whose_singleton_place_is_taken_is_not_fired(inline: Inline) -> None:
+    inline.rival.schedule("report", 3600, name="alone", singleton="one", on_conflict="skip")
+    first = inline.rival.fire_schedule("alone")
+    with pytest.raises(NotPossible, match="another run of 'report' has its singleton place 'one': wait for its end"):
+        inline.rival.fire_schedule("alone")
+    assert [run.run_id for run in inline.rival.runs()] == [first]
+    inline.drain()
+    assert inline.rival.fire_schedule("alone") != first
+
+
+def test_runs_of_a_schedule_that_queues_are_all_started_by_a_backfill(inline: Inline) -> None:
+    inline.rival.schedule("report", 3600, name="queue", singleton="one", on_conflict="queue")
+    now = dt.datetime.now(dt.UTC)
+    ids = inline.rival.backfill_schedule("queue", now - 3 * HOUR, now)
+    fired = inline.rival.fire_schedule("queue")
+    assert len(ids) == 3
+    assert {run.run_id for run in inline.rival.runs()} == {*ids, fired}
+    inline.drain()
+    assert {run.status for run in inline.rival.runs()} == {"completed"}
+
+
+def test_no_tick_of_the_future_is_started(inline: Inline) -> None:
+    until = dt.datetime.now(dt.UTC).replace(minute=0, second=0, microsecond=0)
+    shown = inline.rival.backfill_schedule("hourly", until - HOUR, until + 48 * HOUR, dry_run=True)
+    assert shown
+    assert len(shown) <= 3
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "why"),
+    [
+        (HOUR, 5 * HOUR, "is in the future: it is .* now"),
+        (HOUR, None, "is in the future: it is .* now"),
+        (-HOUR, -5 * HOUR, "is after `until`, .*: no tick is between them"),
+    ],
+)
+def test_a_backfill_that_can_have_no_tick_is_refused(
+    inline: Inline, since: dt.timedelta, until: dt.timedelta | None, why: str
+) -> None:
+    now = dt.datetime.now(dt.UTC)
+    with pytest.raises(InvalidArgument, match=why) as caught:
+        inline.rival.backfill_schedule("hourly", now + since, None if until is None else now + until)
+    assert caught.value.argument == "since"
+    assert inline.rival.runs() == []
+
+
+def test_a_schedule_named_as_a_workflow_is_refused(inline: Inline) -> None:
+    [workflow] = {one.workflow for one in inline.rival.schedules()}
+    with pytest.raises(InvalidArgument, match="is the name of a workflow") as caught:
+        inline.rival.schedule(workflow, 60, name=workflow)
+    assert caught.value.argument == "name"
 
 
 def test_an_unknown_schedule_is_named_with_the_one_that_was_meant(inline: Inline) -> None:

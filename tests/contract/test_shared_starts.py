@@ -10,9 +10,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy import select
 
-from rival_client import InvalidArgument, NotPossible, Rival
+from rival_client import InvalidArgument, NotPossible, Rival, RivalError
 from rival_client.db.database_urls import libpq_url
+from rival_client.db.run_tables import runs
 from rival_client.settings import Settings
 from rival_workers import delay_step, step
 from tests.contract.test_run_times import go_on, pass_time, recorded, status
@@ -56,6 +58,8 @@ def test_a_skipped_start_says_which_run_has_the_place_and_is_in_its_history(inli
     inline.drain()
     [entry] = [one for one in inline.rival.history("first") if one.what == "start_skipped"]
     assert entry.detail == {"run_id": "second"}
+    with pytest.raises(RivalError, match="was skipped, so its run 'second' does not exist: run 'first' has the place"):
+        skipped.wait()
 
 
 def test_cancel_replaces_the_run_that_has_the_place(inline: Inline) -> None:
@@ -207,6 +211,19 @@ def test_starts_with_one_key_become_one_run_with_the_last_input(inline: Inline) 
     assert (third.status, third.run_id != first.run_id) == ("started", True)
 
 
+def test_a_debounced_run_that_began_in_a_transaction_of_the_caller_is_not_late(inline: Inline) -> None:
+    """No process has published its message."""
+    echo(inline)
+    with inline.store.database.transaction() as theirs:
+        first = inline.rival.run("w", 1, debounce=5, key="k", connection=theirs)
+    assert inline.rival.run("w", 2, debounce=5, key="k").run_id == first.run_id
+    assert inline.doorbell.take() == []
+    pass_time(inline, 6)
+    inline.keeper.run_once()
+    inline.drain()
+    assert inline.rival.result(first.run_id).result == 2
+
+
 def test_a_debounced_run_begins_at_the_latest_after_max_wait(inline: Inline) -> None:
     echo(inline)
     first = inline.rival.run("w", 0, debounce=5, key="k", max_wait=12)
@@ -217,10 +234,26 @@ def test_a_debounced_run_begins_at_the_latest_after_max_wait(inline: Inline) -> 
     state = inline.rival.state(first.run_id)
     assert state.due_at is not None
     waited = (state.due_at - state.created_at).total_seconds()
-    assert waited == pytest.approx(12, abs=0.5)
+    assert waited == pytest.approx(12, abs=0.001)
     pass_time(inline, 4)
     go_on(inline)
     assert inline.rival.state(first.run_id).status == "completed"
+
+
+def test_a_start_at_the_very_end_of_max_wait_is_in_one_run(inline: Inline) -> None:
+    """With a clock that can be set, at this moment exactly."""
+    echo(inline)
+    how: Any = {"debounce": 5, "key": "k", "max_wait": 12, "collect": True}
+    first = inline.rival.run("w", 0, **how)
+    inline.drain()
+    pass_time(inline, 12)
+    assert inline.rival.run("w", 1, **how).run_id == first.run_id, "it has not begun"
+    go_on(inline)
+    assert inline.rival.state(first.run_id).result == [0, 1], "the start did not postpone it"
+    last = inline.rival.run("w", 2, **how)
+    pass_time(inline, 30)
+    go_on(inline)
+    assert (last.status, inline.rival.state(last.run_id).result) == ("started", [2])
 
 
 def test_collected_inputs_are_all_there_as_they_were_written(inline: Inline) -> None:
@@ -233,6 +266,33 @@ def test_collected_inputs_are_all_there_as_they_were_written(inline: Inline) -> 
     [run] = inline.rival.runs(labels={"tenant": "acme"})
     assert json.dumps(run.result) == json.dumps(values)
     assert run.gathered == 4
+
+
+@pytest.mark.parametrize("how", [{"debounce": 5}, {"debounce": 5, "collect": True}, {"batch": 3, "within": 5}])
+def test_a_run_of_several_starts_has_the_options_of_the_first_one_and_of_its_workflow(inline: Inline, how: Any) -> None:
+    inline.define("w", step(lambda input: input, name="a"), queue="gpu", priority="low")
+    rules = [("a", {"timeout": 60})]
+    first = inline.rival.run("w", 1, key="k", priority="high", policies=rules, policies_mode="replace", **how)
+    inline.rival.run("w", 2, key="k", policies=[("a", {"timeout": 5})], **how)
+    with inline.store.database.autocommit() as connection:
+        [row] = connection.execute(select(runs.c.id, runs.c.queue, runs.c.priority, runs.c.policies)).all()
+    assert (row.id, row.queue, row.priority) == (first.run_id, "gpu", -1)
+    assert row.policies == {"rules": [{"match": {"name": "a"}, "options": {"timeout": 60.0}}], "mode": "replace"}
+    inline.rival.run("w", 3, key="other", **how)
+    with inline.store.database.autocommit() as connection:
+        found = connection.execute(select(runs.c.priority, runs.c.policies).where(runs.c.id != first.run_id)).all()
+    assert found == [(1, None)]
+
+
+def test_starts_that_collect_and_starts_that_do_not_share_no_run(inline: Inline) -> None:
+    echo(inline)
+    for value in ({"n": 1}, {"n": 2}):
+        inline.rival.run("w", value, debounce=5, key="k")
+        inline.rival.run("w", value, debounce=5, key="k", collect=True)
+    pass_time(inline, 30)
+    go_on(inline)
+    results = [run.result for run in inline.rival.runs()]
+    assert sorted(results, key=str) == [[{"n": 1}, {"n": 2}], {"n": 2}]
 
 
 # -- batches ------------------------------------------------------------------------------------------------
@@ -259,7 +319,7 @@ def test_a_batch_is_not_postponed_by_its_inputs(inline: Inline) -> None:
     after = inline.rival.state(first.run_id)
     assert after.due_at is not None
     assert due is not None
-    assert abs((after.due_at - after.created_at).total_seconds() - 10) < 0.5
+    assert (after.due_at - after.created_at).total_seconds() == pytest.approx(10, abs=0.001)
 
 
 def test_a_batch_of_one_begins_at_once(inline: Inline) -> None:

@@ -30,6 +30,13 @@ def queue(inline: Inline, run_id: str, **options: Any) -> str:
     return inline.rival.run("w", run_id, run_id=run_id, singleton="k", on_conflict="queue", **options).status
 
 
+def records(inline: Inline) -> list[Any]:
+    """The inputs of runs of "w", in the order in which the runs begin."""
+    begun: list[Any] = []
+    inline.define("w", step(lambda input: begun.append(input), name="a"))
+    return begun
+
+
 def statuses(inline: Inline, *run_ids: str) -> list[str]:
     return [status(inline, one) for one in run_ids]
 
@@ -419,7 +426,7 @@ def keys_that_run(inline: Inline) -> list[str]:
         return list(connection.exec_driver_sql(f"SELECT {its_key} FROM rival_runs WHERE {begun}").scalars())
 
 
-def test_under_random_load_at_most_one_run_of_a_key_runs_and_none_is_forgotten(postgres_url: str) -> None:
+def test_under_random_load_at_most_one_run_of_a_key_runs_and_none_is_lost(postgres_url: str) -> None:
     inline = Inline(postgres_url)
     waits(inline)
     with ThreadPoolExecutor(5) as pool:
@@ -440,3 +447,93 @@ def test_under_random_load_at_most_one_run_of_a_key_runs_and_none_is_forgotten(p
             inline.rival.cancel(run_id)
     assert_gates_are_consistent(inline.store.database, at_rest=True)
     inline.close()
+
+
+# -- the order of the starts --------------------------------------------------------------------------------
+
+
+def in_any_order(inline: Inline, seed: int) -> None:
+    """Deliver all messages until there are none, each time in another order than they were published."""
+    shuffled = random.Random(seed)
+    while messages := inline.doorbell.take():
+        shuffled.shuffle(messages)
+        for one in messages:
+            inline.deliver(one)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_runs_begin_in_the_order_of_their_starts_however_their_messages_arrive(inline: Inline, seed: int) -> None:
+    begun = records(inline)
+    names = ["d", "b", "f", "a", "e", "c"]
+    assert [queue(inline, one) for one in names] == ["started", *["queued"] * 5]
+    in_any_order(inline, seed)
+    assert statuses(inline, *names) == ["completed"] * 6
+    assert begun == names
+    assert leftovers(inline) == (0, 0)
+
+
+@pytest.mark.parametrize("ids", [None, ["d", "b", "c", "a"]])
+def test_runs_of_one_run_many_begin_in_the_order_of_its_inputs(inline: Inline, ids: Any) -> None:
+    begun = records(inline)
+    many = inline.rival.run_many("w", [0, 1, 2, 3], run_ids=ids, singleton="k", on_conflict="queue")
+    assert [one.status for one in many] == ["started", "queued", "queued", "queued"]
+    in_any_order(inline, 1)
+    assert begun == [0, 1, 2, 3]
+
+
+def test_a_start_that_finds_the_place_free_does_not_pass_those_that_wait(inline: Inline) -> None:
+    """The run with the place has ended; those that wait have not begun yet."""
+    waits(inline)
+    queue(inline, "a")
+    inline.drain()
+    queue(inline, "b")
+    inline.rival.cancel("a")
+    inline.doorbell.take()
+    inline.rival.run("w", 3, run_id="c", singleton="k")
+    inline.drain()
+    assert statuses(inline, "b", "c") == ["suspended", "pending"]
+
+
+@pytest.mark.parametrize("leaves", ["cancel", "pause"])
+def test_a_run_that_others_wait_for_before_it_has_begun_can_leave(inline: Inline, leaves: str) -> None:
+    waits(inline)
+    queue(inline, "a")
+    [_] = inline.doorbell.take()
+    queue(inline, "b")
+    inline.drain()
+    assert statuses(inline, "a", "b") == ["suspended", "pending"]
+    queue(inline, "c")
+    inline.rival.cancel("a")
+    inline.doorbell.take()
+    queue(inline, "d")
+    getattr(inline.rival, leaves)("b")
+    go_on(inline)
+    go_on(inline)
+    assert (status(inline, "c"), status(inline, "d")) == ("suspended", "pending")
+
+
+def test_a_run_that_is_not_due_yet_does_not_keep_later_ones_waiting(inline: Inline) -> None:
+    waits(inline)
+    queue(inline, "a", delay=600)
+    queue(inline, "b")
+    inline.drain()
+    assert statuses(inline, "a", "b") == ["pending", "suspended"]
+
+
+def test_the_order_of_the_starts_needs_no_look_at_other_starts(inline: Inline) -> None:
+    """One lookup in the index for the first run of the key, also when many of the same key wait."""
+    if not inline.store.database.is_postgres:
+        pytest.skip("the plan of Postgres")
+    waits(inline)
+    inline.rival.run_many("w", [0] * 500, singleton="k", on_conflict="queue")
+    with inline.store.database.transaction() as connection:
+        connection.exec_driver_sql("ANALYZE rival_runs")
+        connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+        plan = connection.exec_driver_sql(
+            "EXPLAIN SELECT id FROM rival_runs WHERE workflow = 'w' AND (policies ->> 'singleton') = 'k'"
+            " AND status = 'pending' AND policies IS NOT NULL"
+            " ORDER BY coalesce(due_at, created_at), created_at, id LIMIT 1"
+        )
+        lines = [row[0] for row in plan]
+    assert any("rival_runs_singleton_order" in line for line in lines), lines
+    assert not any("Sort" in line for line in lines), lines

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -23,6 +26,48 @@ def test_a_step_has_the_runs_id_under_the_name_that_the_client_uses(inline: Inli
         return [run.run_id, ctx.run.run_id]
 
     assert carry_out(inline, look).result == ["r", "r"]
+
+
+def test_the_context_of_a_step_is_freed_at_its_end_without_a_garbage_collection(inline: Inline) -> None:
+    contexts: list[weakref.ref[Any]] = []
+
+    def first(ctx: Any, input: Any, state: Any) -> int:
+        contexts.append(weakref.ref(ctx))
+        return 1
+
+    def second(ctx: Any, steps: Any, log: Any, last_step: Any, run: Any) -> Any:
+        contexts.append(weakref.ref(ctx))
+        return steps.first.result
+
+    gc.disable()
+    try:
+        assert carry_out(inline, first, second).result == 1
+        assert [context() for context in contexts] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_the_context_of_a_flow_is_freed_at_its_end_without_a_garbage_collection(inline: Inline) -> None:
+    contexts: list[weakref.ref[Any]] = []
+
+    @flow("f")
+    def its_flow(ctx: Any, state: Any) -> list[int]:
+        contexts.append(weakref.ref(ctx))
+        both = ctx.gather(step(lambda: 1, name="one"), step(lambda: 2, name="two"))
+        return [*both, ctx.step(lambda: 3, name="three")]
+
+    @flow("async_f")
+    async def async_flow(ctx: Any, state: Any) -> list[int]:
+        contexts.append(weakref.ref(ctx))
+        both = await asyncio.gather(ctx.step(lambda: 1, name="one"), ctx.step(lambda: 2, name="two"))
+        return [*both, await ctx.step(lambda: 3, name="three")]
+
+    gc.disable()
+    try:
+        assert carry_out(inline, its_flow, async_flow).result == [1, 2, 3]
+        assert [context() for context in contexts] == [None, None]
+    finally:
+        gc.enable()
 
 
 class Handler:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter
@@ -127,6 +128,48 @@ def test_a_slow_step_does_not_delay_other_runs(inline: Inline, make: Callable[..
         assert inline.rival.result(f"slow-{number}").status == "completed"
 
 
+def test_a_run_that_comes_while_a_lone_run_hangs_does_not_wait_for_it(
+    inline: Inline, make: Callable[..., Hand], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing watches the step of a lone run, which was quick so far, until another run comes."""
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def waits() -> None:
+        hangs.set()
+        assert goes_on.wait(15)
+
+    inline.define("w", step(waits, name="a"))
+    inline.define("quick", step(lambda: 1, name="a"))
+    hand = make(3)
+    monkeypatch.setattr(hand.scheduler._durations, "is_slow", lambda run: False)
+    hand.start()
+    hand.add("w", "slow")
+    assert hangs.wait(10)
+    assert not hand.scheduler._watch_needed.is_set()
+    assert not any(one.is_slow for one in hand.scheduler._threads)
+    hand.add("quick", "one")
+    wait_until(lambda: hand.scheduler.in_hand == 1, 10, "the end of the other run")
+    assert inline.rival.result("one").status == "completed"
+    goes_on.set()
+    hand.wait_empty()
+    assert inline.rival.result("slow").status == "completed"
+
+
+def test_a_step_that_is_known_to_be_slow_is_watched_no_longer(inline: Inline, make: Callable[..., Hand]) -> None:
+    goes_on = threading.Event()
+    inline.define("w", step(lambda: goes_on.wait(15) and None, name="a"))
+    hand = make(3)
+    hand.add("w", "one", "two")
+    hand.start()
+    wait_until(lambda: sum(one.is_slow for one in hand.scheduler._threads) == 2, 10, "two slow steps")
+    wait_until(lambda: not hand.scheduler._watch_needed.is_set(), 10, "the end of the watch")
+    for _ in range(5):
+        hand.scheduler.look_for_slow(time.monotonic())
+        assert not hand.scheduler._watch_needed.is_set()
+    goes_on.set()
+    hand.wait_empty()
+
+
 def test_a_commit_that_is_made_alone_delays_no_other_run(
     inline: Inline, make: Callable[..., Hand], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +202,23 @@ def test_as_many_slow_steps_as_threads_run_at_the_same_time(inline: Inline, make
     together = threading.Barrier(4)
     inline.define("w", step(lambda: together.wait(15), name="a"))
     assert statuses(inline, make(4).run("w", 4)) == {"completed": 4}
+
+
+def test_async_steps_in_hand_share_one_loop(inline: Inline, make: Callable[..., Hand]) -> None:
+    """Each waits for the others, with an event of their loop."""
+    loops, all_there = set[asyncio.AbstractEventLoop](), asyncio.Event()
+    arrived: list[int] = []
+
+    async def meets() -> None:
+        loops.add(asyncio.get_running_loop())
+        arrived.append(1)
+        if len(arrived) == 3:
+            all_there.set()
+        await asyncio.wait_for(all_there.wait(), 15)
+
+    inline.define("w", step(meets, name="a"))
+    assert statuses(inline, make(3).run("w", 3)) == {"completed": 3}
+    assert len(loops) == 1
 
 
 def test_failures_retries_and_composites_in_hand_take_the_single_path(
@@ -265,6 +325,27 @@ def test_the_ends_of_a_group_are_published_at_once(inline: Inline, make: Callabl
     run_ids = hand.run("w", 8)
     assert sorted(run_id for one in published for run_id in one) == sorted(run_ids)
     assert max(map(len, published)) > 1
+
+
+def test_nothing_is_published_that_has_no_content(inline: Inline, make: Callable[..., Hand]) -> None:
+    """Steps that the process continues with need no message, and the ends of a group share one notification."""
+    inline.define("w", *(step(lambda: 1, name=f"s{number}") for number in range(4)))
+    hand, published = make(), list[tuple[int, int]]()
+    run_ids = [f"w-{number}" for number in range(8)]
+    hand.add("w", *run_ids)
+    real = inline.coordinator.doorbell.publish
+
+    def publish(messages: Any, changed: Any = ()) -> bool:
+        published.append((len(messages), len(changed)))
+        return bool(real(messages, changed))
+
+    inline.coordinator.doorbell.publish = publish  # type: ignore[method-assign]
+    hand.start()
+    hand.wait_empty()
+    assert statuses(inline, run_ids) == {"completed": 8}
+    assert {messages for messages, _ in published} == {0}
+    assert sum(changed for _, changed in published) == 8
+    assert all(changed for _, changed in published)
 
 
 def test_a_process_that_stops_ends_what_is_in_hand(inline: Inline, make: Callable[..., Hand]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rival_client import RivalError
-from rival_workers import StepError, step, value
+from rival_workers import StepError, breaker, limit, step, value
 from rival_workers.definition.define import define_workflow
 from rival_workers.store.sweep_records import SweepOptions
 from tests.support.inline import Inline
@@ -196,7 +196,56 @@ def test_a_step_that_no_worker_begins_in_time_fails_with_queue_timeout(inline: I
     assert inline.deliver(message).what == "stale"  # type: ignore[union-attr]
     assert entries(inline, run_id) == ["scheduled", "expired"]
     assert inline.rival.state(run_id).attempts == [], "no attempt has begun"
-    assert "within its queue_timeout of 7 s" in (inline.rival.state(run_id).error or {})["message"]
+    assert (inline.rival.state(run_id).error or {})["message"] == (
+        "no worker has begun the step within its queue_timeout of 7 s: the workers of its queue are busy, or none "
+        "serves it"
+    )
+
+
+def test_a_queue_timeout_names_the_limits_that_the_step_may_have_waited_for(inline: Inline) -> None:
+    """Not what a step waits for after its first claim, which ends the queue timeout."""
+    later = {"idempotency_key": "{run.id}", "circuit_breaker": breaker("bank", on_open="wait")}
+    run_id = waiting(inline, queue_timeout=7, concurrency_limit=1, **later)
+    inline.time_passes(8)
+    inline.keeper.run_once()
+    assert (inline.rival.state(run_id).error or {})["message"] == (
+        "no worker has begun the step within its queue_timeout of 7 s: the workers of its queue are busy, or none "
+        "serves it, or its limits are full"
+    )
+
+
+@pytest.mark.parametrize("retries", [{"max_retries": 3}, {"max_attempts": 3, "retry_on": ("QueueTimeout",)}])
+def test_a_queue_timeout_is_not_retried(inline: Inline, retries: Any) -> None:
+    run_id = waiting(inline, queue_timeout=7, base_delay=0, **retries)
+    inline.time_passes(8)
+    inline.keeper.run_once()
+    assert outcome(inline, run_id) == ("failed", "QueueTimeout")
+    assert entries(inline, run_id) == ["scheduled", "expired"]
+    assert (inline.rival.state(run_id).error or {})["not_retried"] == "its queue_timeout is over"
+
+
+@pytest.mark.parametrize(
+    ("option", "error"), [({"queue_timeout": 7}, "QueueTimeout"), ({"deadline": 7}, "DeadlineExceeded")]
+)
+def test_a_step_with_retries_that_waits_for_a_slot_expires_once(
+    inline: Inline, option: dict[str, Any], error: str
+) -> None:
+    inline.define("w", step(ran, name="it", max_retries=3, base_delay=0, concurrency_limit=limit("one", 1), **option))
+    inline.define("holder", step(ran, execution_mode="external", deadline=600, concurrency_limit=limit("one", 1)))
+    holder = inline.rival.run("holder").run_id
+    inline.drain()
+    run_id = inline.rival.run("w").run_id
+    inline.drain()
+    assert outcome(inline, run_id) == ("waiting", None)
+    inline.time_passes(8)
+    for _ in range(3):
+        inline.keeper.run_once()
+        inline.drain()
+    assert outcome(inline, run_id) == ("failed", error)
+    assert [entry.what for entry in inline.rival.history(run_id)].count("expired") == 1
+    assert [(one.used, one.waiting) for one in inline.rival.limits()] == [(1, 0)]
+    inline.rival.cancel(holder)
+    assert [(one.used, one.waiting) for one in inline.rival.limits()] == [(0, 0)]
 
 
 def test_the_first_claim_ends_the_queue_timeout(inline: Inline) -> None:

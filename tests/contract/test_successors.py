@@ -17,12 +17,8 @@ from rival_workers.store.claim_records import Claim, Queued
 from tests.contract.stage import ERROR
 from tests.contract.test_lost_commit_replies import lose_answer
 from tests.support.inline import Inline
-from tests.support.limits import OtherTransaction, Slots, assert_gates_are_consistent
+from tests.support.limits import OtherTransaction, Slots, assert_gates_are_consistent, work
 from tests.support.locks import until_blocked
-
-
-def work(run: Any) -> str:
-    return str(run.run_id)
 
 
 @pytest.fixture
@@ -33,13 +29,6 @@ def slots(postgres_url: str) -> Iterator[Slots]:
     yield slots
     assert_gates_are_consistent(inline.store.database, at_rest=True)
     inline.close()
-
-
-@pytest.fixture
-def other(slots: Slots) -> Iterator[OtherTransaction]:
-    other = OtherTransaction(slots)
-    yield other
-    other.connection.close()
 
 
 @pytest.fixture

@@ -274,7 +274,7 @@ def test_a_flow_that_iterates_over_a_dict_comes_to_the_same_steps_again(inline: 
     assert exact(inline.rival.result("r").result) == exact([["zebra", 1], ["ox", 2], ["ant", 3.0], ["b", 1e300]])
 
 
-def test_what_is_no_json_type_is_the_same_json_the_first_time_and_on_replay(inline: Inline) -> None:
+def test_values_that_are_not_json_types_are_the_same_json_the_first_time_and_on_replay(inline: Inline) -> None:
     passes = []
 
     def odd(ctx: Any) -> Any:

@@ -262,7 +262,7 @@ INSTEAD = {
     ("pending", "skip"): "step 'a' does not exist yet, since the run is pending: VERB it when",
     ("*", "retry"): "only a failed or cancelled run can be retried: rewind it to a step, or cancel it first",
     ("checkpoint, ended", "skip"): "step 'fl/one' is completed (open steps: fl): rewind the run to 'fl/one'",
-    ("checkpoint, sleeping", "skip"): "is a checkpoint of flow 'fl': VERB 'fl' as a whole, or rewind the run",
+    ("checkpoint, sleeping", "skip"): "to run it again, or VERB 'fl' as a whole",
     ("composite", "skip"): "'f' is a for_each, and ends only with its steps (open steps: f[1]/a, f[2]/a): VERB each",
     ("item", "skip"): "'f[1]' is an item, and ends only with its steps (open steps: f[1]/a, f[2]/a): VERB each",
     ("compensating", "skip"): "step 'a' is completed (open steps: a!compensate): rewind the run to 'a'",

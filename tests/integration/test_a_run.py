@@ -59,3 +59,23 @@ def test_producer_and_worker_meet_behind_a_key_prefix(rival: Rival, workers: Wor
             producer.run("tree-processing", {"tree_type": "oak"}, f"run-{n}")
             # The keeper would come after ten seconds.
             assert producer.wait("tree-processing", f"run-{n}", timeout=8).status == "completed"
+
+
+COLLECTOR = """
+import gc
+
+def look():
+    gc.collect()
+    return {"frozen": gc.get_freeze_count() > 10_000, "threshold": gc.get_threshold()[0]}
+
+steps = [look]
+"""
+
+
+@pytest.mark.parametrize("pool", ["threads", "prefork"])
+def test_the_garbage_collector_leaves_out_what_the_start_has_made(
+    rival: Rival, workers: Workers, tmp_path: Path, pool: str
+) -> None:
+    (tmp_path / "collector.py").write_text(COLLECTOR)
+    workers.start(tmp_path / "collector.py", pool=pool, concurrency=2)
+    assert rival.run("collector").wait(timeout=20).result == {"frozen": True, "threshold": 10_000}

@@ -93,7 +93,7 @@ def test_a_result_that_cannot_be_stored_fails_the_step_with_that_reason(rival: R
 
 
 @contextmanager
-def deaf_server() -> Iterator[int]:
+def silent_server() -> Iterator[int]:
     """Takes connections and never says a word: a frozen server."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
@@ -114,7 +114,7 @@ def test_with_the_broker_frozen_a_run_starts_all_the_same_within_bounds(
     rival: Rival, fleet: Workers, settings: Settings
 ) -> None:
     with (
-        deaf_server() as port,
+        silent_server() as port,
         Rival(settings=settings.with_(broker_url=f"redis://127.0.0.1:{port}/0", ring_grace=0.5)) as lonely,
     ):
         began = time.monotonic()
@@ -137,7 +137,7 @@ def test_with_the_database_down_the_error_says_so_soon() -> None:
 
 
 def test_with_the_database_frozen_the_error_comes_within_bounds() -> None:
-    with deaf_server() as port, Rival(f"postgresql://me@127.0.0.1:{port}/db") as rival:
+    with silent_server() as port, Rival(f"postgresql://me@127.0.0.1:{port}/db") as rival:
         began = time.monotonic()
         with pytest.raises(DatabaseUnavailable, match="does not answer"):
             rival.run("echo", 1)

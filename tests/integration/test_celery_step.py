@@ -133,7 +133,7 @@ def test_a_bound_task_sees_its_request(inline: Inline) -> None:
 def test_a_retry_that_a_task_asks_for_is_one_of_the_step_with_the_steps_backoff(inline: Inline) -> None:
     state = carried_out(inline, celery_step(flaky, args=[2], base_delay=1))
     assert (state.status, state.result, state.steps[0].attempts) == ("completed", 2, 3)
-    assert "ConnectionError: down" in state.attempts[0].error["message"]
+    assert state.attempts[0].error["message"] == f"task {__name__}.flaky asks to be tried again: ConnectionError: down"
 
 
 def test_the_steps_max_attempts_is_the_last_word(inline: Inline) -> None:
@@ -144,8 +144,7 @@ def test_the_steps_max_attempts_is_the_last_word(inline: Inline) -> None:
 def test_the_tasks_max_retries_holds_and_its_arguments_stay_out_of_the_error(inline: Inline) -> None:
     state = carried_out(inline, celery_step(gives_up, args=["s3cret"], max_attempts=9, base_delay=1))
     assert (state.status, state.steps[0].attempts) == ("failed", 2)
-    assert "max_retries" in state.error["message"]
-    assert "s3cret" not in state.error["message"]
+    assert state.error["message"] == f"task {__name__}.gives_up has been retried as often as its max_retries allows"
 
 
 def test_autoretry_is_a_retry_of_the_step(inline: Inline) -> None:
@@ -161,7 +160,7 @@ def test_a_retry_that_is_raised_as_it_is_counts_too(inline: Inline) -> None:
 def test_a_rejected_task_fails_an_ignored_one_is_skipped(inline: Inline) -> None:
     state = carried_out(inline, celery_step(ignores), celery_step(rejects))
     assert [step.status for step in state.steps] == ["skipped", "failed"]
-    assert "rejected its work: not mine" in state.error["message"]
+    assert state.error["message"] == f"task {__name__}.rejects has rejected its work: not mine"
 
 
 @pytest.mark.parametrize(("task", "kind"), [(breaks, "KeyError"), (gives_an_object, "InvalidPayload")])

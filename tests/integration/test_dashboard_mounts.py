@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from runpy import run_path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -53,22 +54,21 @@ def test_it_can_be_mounted_in_fastapi(rival: EmbeddedRival) -> None:
         assert (me["name"], me["role"], me["features"]["live"]) == ("ann", "operator", "sse")
 
 
-def test_it_can_be_mounted_in_django(rival: EmbeddedRival) -> None:
-    async def django(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"django"})
-
-    made = example("django_app.py")["make_application"](django, rival)
-    staff = SimpleNamespace(is_staff=True, is_superuser=False, get_username=lambda: "ann")
-
-    async def logged_in(scope: Any, receive: Any, send: Any) -> None:
-        has_user = (b"x-user", b"ann") in scope.get("headers", ())
-        await made({**scope, "user": staff if has_user else None}, receive, send)
-
-    client = TestClient(logged_in)
-    check(client)
-    assert client.get("/other").text == "django"
-    assert client.get("/rivals").text == "django"
+def test_it_can_be_mounted_in_django(tmp_path: Path) -> None:
+    """With Django's own sessions and users, in a process of its own: Django is configured once per process."""
+    command = [sys.executable, "-m", "tests.support.django_site", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "nobody": [401, 401],
+        "customer": [401, 401],
+        "staff": [200, 201],
+        "boss": [200, 201],
+        "roles": [None, None, "operator", "admin"],
+        "stream": [401, 200],
+        "shell": True,
+        "other": [200, 404],
+    }
 
 
 def test_it_can_be_mounted_in_flask(rival: EmbeddedRival) -> None:

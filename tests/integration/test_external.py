@@ -31,7 +31,7 @@ steps = [
 """
 
 
-def test_a_fleet_hears_whoever_is_outside_and_misses_whoever_is_silent(
+def test_a_fleet_accepts_answers_of_external_systems_and_notices_missed_heartbeats(
     rival: Rival, workers: Workers, tmp_path: Path
 ) -> None:
     file, notes = tmp_path / "order.py", tmp_path / "notes"

@@ -95,13 +95,18 @@ def test_a_retried_parent_continues_with_the_child_that_was_cancelled_with_it(ri
         wait_until(partial(is_cancelled, rival, f"{run_id}/spawn:child"), 40, "the child is cancelled")
         assert rival.retry(run_id).retried_children == (f"{run_id}/spawn:child",)
     for run_id, child in zip(parents, children, strict=True):
-        wait_until(partial(waits, rival, run_id), 40, f"{run_id} and its child wait again")
+        wait_until(partial(waits, rival, run_id), 40, partial(reasons, rival, run_id, child))
         rival.send_event("go", child, key=child)
         state = rival.wait("parent", run_id, timeout=40)
         assert (state.status, state.result) == ("completed", child), state.error
         assert rival.state(child).status == "completed"
         assert done(ledger, run_id) == done(ledger, child) == {"before": 1}
     assert_nothing_is_stuck(rival)
+
+
+def reasons(rival: Rival, *run_ids: str) -> str:
+    """For the failure: why these runs do not wait as expected."""
+    return "\n".join(f"{rival.why(run_id)}\n{rival.history(run_id)}" for run_id in run_ids)
 
 
 def waits(rival: Rival, parent: str) -> bool:

@@ -110,7 +110,7 @@ def in_another_thread(function: Callable[[], object]) -> None:
     thread.join()
 
 
-def ring_at_intervals(stage: Stage, count: int) -> None:
+def publish_at_intervals(stage: Stage, count: int) -> None:
     for _ in range(count):
         stage.note.delay(time.time())
         time.sleep(0.005)
@@ -126,11 +126,11 @@ def publish_raw(stage: Stage, body: Any, **options: Any) -> None:
 
 def test_tasks_published_from_another_thread_run_in_their_order(stage: Stage, one_thread: InprocWorker) -> None:
     one_thread.start()
-    in_another_thread(lambda: ring_at_intervals(stage, 40))
+    in_another_thread(lambda: publish_at_intervals(stage, 40))
     until(lambda: len(stage.seen) == 40)
     published = stage.whats()
     assert published == sorted(published)
-    assert all(ran >= rung for rung, ran in stage.seen)
+    assert all(ran >= published_at for published_at, ran in stage.seen)
 
 
 def test_2000_tasks_that_were_published_before_the_start_run_once_each(stage: Stage, worker: InprocWorker) -> None:
@@ -260,6 +260,7 @@ def test_stop_gives_up_on_a_task_that_outlasts_its_timeout_and_says_so(stage: St
     stage.hold.delay()
     assert stage.begun.wait(5)
     assert not one_thread.stop(timeout=0.1)
+    assert not [one for one in state.requests.values() if one.hostname == one_thread.hostname]
     one_thread.start()
     stage.note.delay("next")
     until(lambda: stage.whats() == ["next"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -67,7 +68,7 @@ class Queue:
         """The messages are gone, the broker does not know."""
         self._redis.delete(self._name)
 
-    def forget(self) -> None:
+    def lose_data(self) -> None:
         """As after a restart without its data."""
         self._redis.delete(self._name, EPOCH_KEY + self._name)
 
@@ -113,7 +114,9 @@ def _age(rival: Rival, seconds: float) -> None:
             connection.execute(text(f"UPDATE {table} SET {columns} WHERE ring_at IS NOT NULL"), {"s": seconds})
 
 
-def test_a_ring_that_was_lost_is_rung_again_after_its_grace(rival: Rival, process: Process, queue_of: Queue) -> None:
+def test_a_message_that_was_lost_is_published_again_after_its_grace(
+    rival: Rival, process: Process, queue_of: Queue
+) -> None:
     run_id = rival.run("once").run_id
     queue_of.lose()
     assert process.keeper.run_once().published == 0, "within its grace a ring is not held to be lost"
@@ -123,7 +126,7 @@ def test_a_ring_that_was_lost_is_rung_again_after_its_grace(rival: Rival, proces
     assert process.keeper.run_once().published == 0
 
 
-def test_a_ring_that_is_merely_old_is_not_rung_again_while_the_queue_has_a_backlog(
+def test_a_message_that_is_merely_old_is_not_published_again_while_the_queue_has_a_backlog(
     settings: Settings, queue_of: Queue
 ) -> None:
     settings = settings.with_(ring_grace=1.0)
@@ -138,7 +141,7 @@ def test_a_ring_that_is_merely_old_is_not_rung_again_while_the_queue_has_a_backl
     process.close()
 
 
-def test_what_was_rung_well_before_the_queues_oldest_message_is_lost_behind_a_backlog_too(
+def test_a_message_that_was_published_well_before_the_queues_oldest_one_is_lost_behind_a_backlog_too(
     rival: Rival, process: Process, queue_of: Queue
 ) -> None:
     lost = rival.run("once").run_id
@@ -169,11 +172,11 @@ def test_a_far_timer_stays_in_postgres_until_it_is_near(rival: Rival, process: P
     process.executor.stop()
 
 
-def test_a_broker_that_forgot_everything_is_rung_all_once_in_bounded_batches(
+def test_after_broker_data_loss_everything_is_published_once_in_bounded_batches(
     rival: Rival, settings: Settings, process: Process, queue_of: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_ids = start_many(rival, 1200, "once")
-    queue_of.forget()
+    queue_of.lose_data()
     sizes: list[int] = []
     publish = process.doorbell.publish
     monkeypatch.setattr(
@@ -191,13 +194,13 @@ def test_a_broker_that_forgot_everything_is_rung_all_once_in_bounded_batches(
     neighbour.close()
 
 
-def test_a_recall_that_the_database_broke_off_is_made_up_for(
+def test_a_republish_that_the_database_interrupted_is_completed(
     rival: Rival, process: Process, queue_of: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = rival.run("once").run_id
-    queue_of.forget()
+    queue_of.lose_data()
     with monkeypatch.context() as patched:
-        patched.setattr(process.store, "ring_all", _raising(DatabaseUnavailable("away")))
+        patched.setattr(process.store, "make_all_due", _raising(DatabaseUnavailable("away")))
         with pytest.raises(DatabaseUnavailable):
             process.keeper.run_once()
     assert process.keeper.run_once().broker_lost_data
@@ -211,7 +214,7 @@ def _raising(error: Exception) -> Any:
     return raise_it
 
 
-def test_rings_that_a_frozen_broker_did_not_take_are_rung_when_it_is_back(tmp_path: Path) -> None:
+def test_messages_that_a_frozen_broker_did_not_take_are_published_when_it_is_back(tmp_path: Path) -> None:
     broker = BrokerServer(tmp_path)
     broker.start()
     settings = Settings(broker_url=broker.url, queue="q")
@@ -230,7 +233,9 @@ def test_rings_that_a_frozen_broker_did_not_take_are_rung_when_it_is_back(tmp_pa
 
 
 @pytest.mark.slow
-def test_a_broker_that_was_frozen_is_not_rung_all_that_waits_again(tmp_path: Path, settings: Settings) -> None:
+def test_after_a_freeze_of_the_broker_waiting_rows_are_not_all_published_again(
+    tmp_path: Path, settings: Settings
+) -> None:
     broker = BrokerServer(tmp_path)
     broker.start()
     settings = settings.with_(broker_url=broker.url)
@@ -302,7 +307,8 @@ def test_a_run_that_no_worker_knows_is_parked_and_taken_up_by_one_that_does(
     process.store.register_workflow("both", Plan(nodes=(StepNode(name="new"),)), None, None)
     run_id = rival.run("both", {}).run_id
     wait_until(lambda: rival.state(run_id).parked)
-    assert "version" in (rival.state(run_id).parked or "")
+    parked = rival.state(run_id).parked or ""
+    assert re.fullmatch(r"worker has 'both' at version [0-9a-f]{12}, not [0-9a-f]{12}", parked), parked
     assert other.terminate() == 0
     workers.start(ledger.workflow('name = "both"\nsteps = [step(work, name="new")]'))
     _age(rival, 16)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,13 +52,12 @@ def test_a_run_is_carried_out_in_this_process(rival: EmbeddedRival) -> None:
 
 
 def test_wait_returns_without_polling_for_it(rival: EmbeddedRival) -> None:
-    took = []
+    until_it_polls = 10
     for _ in range(20):
         before = time.monotonic()
         run_id = rival.run("quick").run_id
-        rival.wait("quick", run_id, timeout=10, poll_interval=5)
-        took.append(time.monotonic() - before)
-    assert statistics.median(took) < 0.5
+        rival.wait("quick", run_id, timeout=30, poll_interval=until_it_polls)
+        assert time.monotonic() - before < until_it_polls
 
 
 def test_a_timeout_is_applied_while_the_step_still_runs(rival: EmbeddedRival) -> None:

@@ -58,7 +58,7 @@ def test_a_cell_that_opens_rival_may_be_executed_again(tmp_path: Path) -> None:
     assert executed(tmp_path, *cells, RUN.format(name="counting")) == ["1", "1"]
 
 
-def test_a_program_that_opens_two_is_told_so_and_the_first_works_on() -> None:
+def test_a_program_that_opens_two_gets_an_error_and_the_first_works_on() -> None:
     registry = Registry()
     create_workflow("one").step(lambda: 1, name="one").register(registry)
     with embedded(registry=registry) as rival:

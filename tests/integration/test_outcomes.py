@@ -14,6 +14,7 @@ from rival_client.settings import Settings
 from rival_workers.store.health import read_problems
 from tests.support.chaos import assert_nothing_is_stuck, wait_for_all
 from tests.support.effort import long_but_first
+from tests.support.output import is_printed
 from tests.support.workers import Workers, wait_until
 
 POOLS = long_but_first("prefork", "threads", "solo")
@@ -156,8 +157,10 @@ def test_a_blocked_event_loop_is_reported_and_holds_up_no_later_async_step(
     wait_until(lambda: rival.state(blocked).status == "running")
     wait_until(lambda: read_problems(rival.database), 25, "the executor says that its loop is blocked")
     [problem] = read_problems(rival.database)
-    assert "blocks.py:" in problem
-    assert "in blocks" in problem
+    line = 1 + BLOCKS.splitlines().index('    time.sleep(input["seconds"])')
+    blocked_at = f"{tmp_path / 'blocks.py'}:{line} in blocks"
+    said = f"w0@test (pid … on …): the event loop of async steps has been blocked for … s at {blocked_at}"
+    assert is_printed([said], [problem])
     fine = rival.run("fine").run_id
     wait_for_all(rival, [fine], timeout=10)
     assert rival.state(blocked).status == "running"

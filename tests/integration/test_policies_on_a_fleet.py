@@ -9,8 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rival_client import Rival, RunState
 from rival_client.model.policies.option_fields import FIELDS
+from tests.support.effort import long_but_first
 from tests.support.workers import Workers, wait_until
 
 COMMON = """
@@ -44,7 +47,7 @@ def logs(ctx):
     ctx.log.info("a")
     ctx.log.warning("b")
 
-def tells(ctx):
+def reports(ctx):
     return ctx.metadata
 
 def begins(ctx):
@@ -81,7 +84,7 @@ STEPS = {
     "idempotency_ttl": "step(works, idempotency_key='k:{input.x}', idempotency_ttl=0.2)",
     "idempotency_scope": "*(step(works, name=name, idempotency_key='k:{run.id}', idempotency_scope='workflow')"
     " for name in 'st')",
-    "metadata": "step(tells, metadata={'team': 'x'})",
+    "metadata": "step(reports, metadata={'team': 'x'})",
     "log_level": "step(logs, log_level='warning')",
     "telemetry_prefix": "step(works, telemetry_prefix='shop')",
 }
@@ -176,3 +179,37 @@ def others(rival: Rival, states: dict[str, RunState], at: dt.datetime) -> None:
     assert broken.error["type"] == "BreakerOpen"
     first = states["idempotency_ttl"].steps[0].result
     wait_until(lambda: rival.run("idempotency_ttl", {"x": 1}).get(timeout=60) != first, 60)
+
+
+WAITS = """
+import time
+from pathlib import Path
+
+def waits():
+    Path(__file__).with_name("began").touch()
+    while not Path(__file__).with_name("go").exists():
+        time.sleep(0.02)
+    raise ValueError("boom")
+
+name = "waits"
+steps = [waits]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pool", long_but_first("prefork", "threads"))
+def test_a_rule_that_is_set_while_an_attempt_runs_does_not_change_that_attempt(
+    rival: Rival, workers: Workers, tmp_path: Path, pool: str
+) -> None:
+    (tmp_path / "waits.py").write_text(WAITS)
+    workers.start(tmp_path, pool=pool, concurrency=2)
+    first = rival.run("waits", run_id="first")
+    wait_until((tmp_path / "began").exists, 60, "the attempt's begin")
+    rival.set_policy("waits", {"max_retries": 1, "backoff": "none"})
+    # The worker knows the rule when another attempt has had it.
+    (tmp_path / "began").unlink()
+    second = rival.run("waits", run_id="second", delay=1.5)
+    wait_until((tmp_path / "began").exists, 60, "the other attempt's begin")
+    (tmp_path / "go").touch()
+    assert [one.wait(timeout=60).status for one in (first, second)] == ["failed", "failed"]
+    assert [attempts_of(one.state()) for one in (first, second)] == [1, 2]

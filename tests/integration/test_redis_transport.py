@@ -89,7 +89,9 @@ def test_an_answer_has_several_messages_and_leaves_a_place_and_the_rest_to_other
     doorbell.close()
 
 
-def test_no_more_messages_are_popped_than_there_is_room_for(broker_url: str, queue: str, readers: list[Reader]) -> None:
+def test_at_most_as_many_messages_are_popped_as_there_is_room_for(
+    broker_url: str, queue: str, readers: list[Reader]
+) -> None:
     doorbell = RedisDoorbell(broker_url, queue)
     doorbell.publish(starts(7))
     intake = Intake(room=5)

@@ -15,11 +15,11 @@ def forever(ctx):
     open(ctx.input["file"], "a").write(f"{ctx.remaining:.0f}\\n")
     time.sleep(60)
 
-def tell(error, input):
+def report(error, input):
     open(input["file"], "a").write(error["type"] + "\\n")
 
 steps = [forever]
-on_error = tell
+on_error = report
 """
 QUICK = """
 def go(run):
@@ -34,7 +34,7 @@ def test_a_run_begins_at_its_time_and_ends_by_its_deadline(rival: Rival, workers
     (tmp_path / "quick.py").write_text(QUICK)
     workers.start(tmp_path, concurrency=4)
     at = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=2)
-    slow = rival.run("slow", {"file": str(tmp_path / "told")}, deadline=3)
+    slow = rival.run("slow", {"file": str(tmp_path / "reported")}, deadline=3)
     early = [rival.run("quick", labels={"n": 1}, delay=2), rival.run("quick", labels={"n": 1}, scheduled_at=at)]
     for one in early:
         assert one.get(timeout=30) == {"n": "1"}
@@ -48,7 +48,7 @@ def test_a_run_begins_at_its_time_and_ends_by_its_deadline(rival: Rival, workers
         "DeadlineExceeded",
         "forever",
     )
-    assert (tmp_path / "told").read_text().split() == ["3", "DeadlineExceeded"]
+    assert (tmp_path / "reported").read_text().split() == ["3", "DeadlineExceeded"]
 
 
 def test_a_keeper_applies_the_deadline_when_the_worker_was_killed(
@@ -56,8 +56,8 @@ def test_a_keeper_applies_the_deadline_when_the_worker_was_killed(
 ) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     [first] = workers.start(tmp_path, concurrency=1)
-    slow = rival.run("slow", {"file": str(tmp_path / "told")}, deadline=4)
-    wait_until((tmp_path / "told").exists)
+    slow = rival.run("slow", {"file": str(tmp_path / "reported")}, deadline=4)
+    wait_until((tmp_path / "reported").exists)
     first.kill()
     workers.start(tmp_path, concurrency=4)
     result = slow.wait(timeout=30)

@@ -48,10 +48,10 @@ def soft(input):
     note(input, "soft")
     raise StepError("never mind", behavior="continue")
 
-def told(input, error, failed_step, run):
+def report(input, error, failed_step, run):
     note(input, "step handler", failed_step.step_name, error["type"], run.attempt)
 
-def all_told(input, error, failed_step, workflow_state):
+def all_said(input, error, failed_step, workflow_state):
     note(input, "workflow handler", failed_step.step_name, error["type"])
 
 def broken_handler(input, error):
@@ -86,12 +86,12 @@ create_workflow("patient").step(flaky, max_attempts=3, base_delay=1.5).step(afte
 create_workflow("slow-stop").step(slow, timeout=0.3).step(after).register()
 create_workflow("slow-retry").step(slow, timeout=0.3, on_timeout="retry", max_attempts=2, base_delay=0.1).step(
     after).register()
-create_workflow("handled").step(one).step(boom, on_error=told).step(after).on_error(all_told).register()
-create_workflow("handled-flaky").step(flaky, on_error=told, **wait).on_error(all_told).register()
-create_workflow("handled-slow").step(slow, timeout=0.3, on_error=told).on_error(all_told).register()
-create_workflow("badly-handled").step(boom, on_error=broken_handler).on_error(all_told).register()
+create_workflow("handled").step(one).step(boom, on_error=report).step(after).on_error(all_said).register()
+create_workflow("handled-flaky").step(flaky, on_error=report, **wait).on_error(all_said).register()
+create_workflow("handled-slow").step(slow, timeout=0.3, on_error=report).on_error(all_said).register()
+create_workflow("badly-handled").step(boom, on_error=broken_handler).on_error(all_said).register()
 create_workflow("unhandled").step(one).step(boom).step(after).register()
-create_workflow("soft").step(one).step(soft, on_error=told).step(after).on_error(all_told).register()
+create_workflow("soft").step(one).step(soft, on_error=report).step(after).on_error(all_said).register()
 create_workflow("count").step(one).step(two).step(three).register()
 create_workflow("holding").step(hold).step(after).register()
 """
@@ -188,14 +188,14 @@ def test_timeout_stop_policy_fails_terminally_and_the_late_result_is_refused(pro
     assert result.error["type"] == "StepTimeout"
     wait_until(lambda: "woke 1" in diary.lines)
 
-    def told() -> list[str]:
+    def recorded() -> list[str]:
         return [
             entry.what
             for entry in producer.history(run.run_id)
             if entry.what not in ("started", "scheduled", "claimed")
         ]
 
-    wait_until(lambda: told() == ["timed_out", "failing", "failed", "late_result_refused"])
+    wait_until(lambda: recorded() == ["timed_out", "failing", "failed", "late_result_refused"])
     assert producer.result(run.run_id) == result
     assert diary.lines == ["slow 1", "woke 1"]
 

@@ -24,6 +24,7 @@ import pytest
 from rival_workers import StepError, create_workflow, embedded, flow
 from rival_workers.definition.registry import Registry
 from rival_workers.library import EmbeddedRival
+from tests.support.output import normalised
 from tests.support.workers import ROOT, wait_until
 from tests.support.zygote import Zygote
 
@@ -73,6 +74,10 @@ def command(tmp_path: Path, zygote: Zygote) -> Rivals:
     return run
 
 
+def lines_of(printed: str) -> list[str]:
+    return [line.rstrip() for line in normalised(printed).splitlines()]
+
+
 def test_a_retryable_failure_is_tried_again_and_a_terminal_one_is_not(rival: EmbeddedRival) -> None:
     again = rival.run("tries", "retryable").run_id
     assert rival.wait("tries", again, timeout=20).result == 3
@@ -80,7 +85,7 @@ def test_a_retryable_failure_is_tried_again_and_a_terminal_one_is_not(rival: Emb
     never = rival.wait("tries", rival.run("tries", "terminal").run_id, timeout=20)
     assert (never.status, TRIED) == ("failed", ["terminal"])
     assert never.error is not None
-    assert "never" in never.error["message"]
+    assert never.error["message"] == "tries/flaky: StepError: never"
 
 
 def test_the_command_line_starts_lists_shows_emits_rewinds_and_cancels(rival: EmbeddedRival, command: Rivals) -> None:
@@ -89,9 +94,19 @@ def test_the_command_line_starts_lists_shows_emits_rewinds_and_cancels(rival: Em
 
     [listed] = json.loads(command("ls", "--status", "suspended", "--json"))["runs"]
     assert (listed["run_id"], listed["workflow"]) == ("one", "order")
-    told = command("show", "one")
-    assert "at         paid" in told, "its cursor"
-    assert "for an event" in told, "what it is suspended for"
+    assert lines_of(command("show", "one")) == [
+        "run  one",
+        "workflow  order (version <version>)",
+        "status  suspended",
+        "at  paid",
+        "created  <time>",
+        "input  null",
+        "",
+        "step  status  attempts  queued  took",
+        "pick  completed  1  <duration>  <duration>",
+        "paid  waiting  0  for an event",
+        "  paid!key  completed  1  <duration>  <duration>",
+    ]
 
     command("emit", "paid", '{"amount": 7}', "--key", "one")
     assert rival.wait("order", "one", timeout=20).result == {"amount": 7}
@@ -102,9 +117,18 @@ def test_the_command_line_starts_lists_shows_emits_rewinds_and_cancels(rival: Em
     assert command("cancel", "one") == "one has already ended: cancelled\n"
 
 
-def test_show_tells_the_error_of_a_run_that_failed(rival: EmbeddedRival, command: Rivals) -> None:
+def test_show_prints_the_error_of_a_run_that_failed(rival: EmbeddedRival, command: Rivals) -> None:
     failed = rival.run("tries", "terminal").run_id
     rival.wait("tries", failed, timeout=20)
-    told = command("show", failed)
-    assert "failed at" in told
-    assert "never" in told
+    stopped = "not retried: its StepError says behavior='stop'"
+    assert lines_of(command("show", failed))[6:15] == [
+        "failed at  tries",
+        "error  StepFailed: tries/flaky: StepError: never",
+        "",
+        "step  status  attempts  queued  took",
+        "tries  failed  1  <duration>  <duration>  StepFailed: tries/flaky: StepError: never",
+        f"  tries/flaky  failed  1  <duration>  <duration>  StepError: never ({stopped})",
+        "",
+        "step  attempt  outcome  took  error",
+        "tries  1  failed  <duration>  StepFailed: tries/flaky: StepError: never",
+    ]

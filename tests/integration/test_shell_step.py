@@ -100,7 +100,7 @@ def test_a_command_sees_little_of_the_workers_environment(monkeypatch: pytest.Mo
     assert "MINE=yes" in seen
 
 
-def test_a_command_runs_where_it_is_told_to(tmp_path: Path) -> None:
+def test_a_command_runs_in_the_given_directory(tmp_path: Path) -> None:
     assert run(["pwd"], cwd=tmp_path)["stdout"].strip() == str(tmp_path.resolve())
     with pytest.raises(StepError, match="cannot be started"):
         run(["pwd"], cwd=str(tmp_path / "nowhere"))
@@ -128,7 +128,7 @@ def test_output_is_cut_and_does_not_block_the_command() -> None:
     assert (len(result["stdout"]), result["truncated"]) == (1000, True)
 
 
-def test_output_that_is_no_text_can_be_kept() -> None:
+def test_output_that_is_not_text_can_be_kept() -> None:
     assert run(["printf", r"\000\377x"])["stdout"] == "\ufffd\ufffdx"
 
 
@@ -139,7 +139,7 @@ def test_children_left_behind_do_not_hold_the_step_up(tmp_path: Path) -> None:
     wait_until(lambda: gone(tmp_path / "pid"), what="the child is gone")
 
 
-def test_a_command_that_nobody_waits_for_any_more_is_ended_with_its_children(tmp_path: Path) -> None:
+def test_a_command_whose_attempt_is_over_is_ended_with_its_children(tmp_path: Path) -> None:
     over = iter([False, True])
     with pytest.raises(StepError, match="the attempt is no longer valid"):
         run(["sh", "-c", f"sleep 60 & echo $! > {tmp_path}/pid; wait"], is_over=lambda: next(over))

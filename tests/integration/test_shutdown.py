@@ -60,6 +60,17 @@ def test_a_running_attempt_may_finish_and_nothing_is_begun_after_it(
 
 
 @pytest.mark.slow
+def test_a_worker_does_not_wait_for_attempts_that_are_over(rival: Rival, workers: Workers, ledger: Ledger) -> None:
+    timed_out = SLOW_ONCE.replace("max_attempts=1", "timeout=0.5")
+    [worker] = workers.start(ledger.workflow(timed_out), pool="threads", concurrency=2, shutdown_grace=60)
+    [run_id] = start_many(rival, 1, "slow-once")
+    assert rival.wait("slow-once", run_id, timeout=60).status == "failed"
+    began = time.monotonic()
+    assert worker.terminate() == 0
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", POOLS)
 def test_after_the_grace_period_the_rest_is_handed_back_and_taken_at_once(
     rival: Rival, workers: Workers, ledger: Ledger, pool: str

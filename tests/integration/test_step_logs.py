@@ -119,13 +119,13 @@ def test_failed_attempts_and_runs_are_lines_of_the_workers_log(
     assert {rival.wait(n, r, timeout=30).status for n, r in (("flaky", flaky), ("parse", parse))} == {"failed"}
     wait_until(lambda: worker.log.count('"rival.runs"') == 2, 10, "both runs logged")
     place = f"token=*** ({file}:6 in flaky)"
-    assert _told(worker.log, flaky) == [
+    assert _lines_of(worker.log, flaky) == [
         ("rival.steps", f"attempt 1 of 2 failed, next attempt in 0.01 s: StepError: try 1, {place}"),
         ("rival.steps", f"attempt 2 of 2 failed, no retry: StepError: try 2, {place}"),
         ("rival.runs", f"failed at step flaky: StepError: try 2, {place}"),
     ]
     error = f"ValueError: invalid literal for int() with base 10: 'x' ({file}:10 in parse)"
-    assert _told(worker.log, parse) == [
+    assert _lines_of(worker.log, parse) == [
         ("rival.steps", f"attempt 1 of 1 failed, no retry: {error}"),
         ("rival.runs", f"failed at step parse: {error}"),
     ]
@@ -136,6 +136,6 @@ def test_failed_attempts_and_runs_are_lines_of_the_workers_log(
     assert "hunter2" not in worker.log
 
 
-def _told(log: str, run_id: str) -> list[tuple[str, str]]:
+def _lines_of(log: str, run_id: str) -> list[tuple[str, str]]:
     lines = [json.loads(line) for line in log.splitlines()]
     return [(line["logger"], line["message"]) for line in lines if line.get("run") == run_id]

@@ -77,7 +77,7 @@ def test_the_items_themselves_can_be_replaced(lab: Lab) -> None:
     assert lab.run("lines").result == [70]
 
 
-def test_a_branch_is_sent_the_other_way(lab: Lab) -> None:
+def test_a_replaced_condition_selects_the_other_branch(lab: Lab) -> None:
     def good() -> str:
         return "good"
 
@@ -108,7 +108,7 @@ def test_parallel_lanes_wait_for_the_one_that_is_retried(lab: Lab) -> None:
     assert paths == [None, "notify/email", "notify/sms", "notify/email", "notify", "done", None]
 
 
-def test_a_loop_s_turns_are_steps_of_their_own(lab: Lab) -> None:
+def test_the_iterations_of_a_loop_are_steps_of_their_own(lab: Lab) -> None:
     def page(index: int) -> int:
         return index
 

@@ -6,9 +6,10 @@ from pathlib import Path
 from runpy import run_path
 from typing import Any
 
+from rival_client.sql.reads.event_reads import received_events
 from rival_client.sql.reads.state_reads import read_state
 from rival_client.sql.reads.step_pages import step_results
-from rival_workers import StepFailed, flow, step
+from rival_workers import StepFailed, flow, step, wait_event_step
 from rival_workers.dashboard.api.run_files import as_test
 from rival_workers.dashboard.veil import Veil
 from rival_workers.testing import Lab
@@ -21,6 +22,10 @@ def work(n: int) -> int:
         raise RuntimeError("down")
     REAL["reached"] = True
     return n * 2
+
+
+def work_after(steps: Any) -> int:
+    return work(steps.w.result["n"])
 
 
 def ask(input: Any) -> int:
@@ -41,10 +46,17 @@ def sleeper(ctx: Any, input: Any) -> Any:
     ctx.sleep(3600)
 
 
+@flow("asker", register=False)
+def asker(ctx: Any, input: Any) -> Any:
+    return [ctx.await_event("first", timeout=60), ctx.step(work, 1), ctx.await_event("second", timeout=3600)]
+
+
 def opened() -> Lab:
     lab = Lab()
     lab.register([parent], name="parent")
     lab.register([sleeper], name="sleeper")
+    lab.register([asker], name="asker")
+    lab.register([wait_event_step("reply", name="w", key="k"), work_after], name="waiter")
     lab.register([ask, step(lambda: 5, name="five")], name="plan")
     return lab
 
@@ -52,7 +64,8 @@ def opened() -> Lab:
 def exported(lab: Lab, run_id: str) -> str:
     with lab.rival.database.snapshot() as connection:
         state = read_state(connection, run_id, None)
-        text: str = as_test(state, step_results(connection, run_id, 100), Veil())["text"]
+        events = received_events(connection, run_id, 100)
+        text: str = as_test(state, step_results(connection, run_id, 100), Veil(), events)["text"]
     return text
 
 
@@ -79,6 +92,25 @@ def test_of_failed_steps_of_a_plan_and_of_a_flow(tmp_path: Path) -> None:
         plan, flow = lab.run("plan", 1), lab.run("parent", 1)
         assert (plan.status, flow.result) == ("failed", "none")
         texts = [exported(lab, plan.run_id), exported(lab, flow.run_id)]
+    for text in texts:
+        passes(text, tmp_path)
+
+
+def test_of_runs_that_received_events(tmp_path: Path) -> None:
+    with opened() as lab:
+        flow = lab.start("asker")
+        lab.send_event("first", {"n": 1})
+        lab.advance(1)
+        lab.send_event("second", {"n": 2})
+        plan = lab.start("waiter")
+        lab.send_event("reply", {"n": 3}, key="k")
+        open_still = lab.start("asker")
+        lab.send_event("first", "f", run_id=open_still.run_id)
+        lab.advance(1)
+        assert (flow.finish().result, plan.finish().result) == ([{"n": 1}, 2, {"n": 2}], 6)
+        texts = [exported(lab, run.run_id) for run in (flow, plan, open_still)]
+    assert "    rival_lab.send_event('reply', {'n': 3}, key='k', run_id=run.run_id)" in texts[1]
+    assert "send_event('first', 'f', run_id=run.run_id)" in texts[2]
     for text in texts:
         passes(text, tmp_path)
 

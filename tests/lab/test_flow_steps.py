@@ -113,6 +113,19 @@ def test_a_name_that_no_flow_has_called_is_an_error_at_the_end_of_its_run(lab: L
         lab.run("named", "x")
 
 
+UNKNOWN = r"Unknown step 'refnd' in this lab.* No flow has called it either"
+
+
+def test_it_is_one_however_the_run_was_brought_to_its_end(lab: Lab) -> None:
+    lab.fail("refnd")
+    with pytest.raises(LabError, match=UNKNOWN):
+        lab.rival.run("named", "x").get()
+    run = lab.start("named", "x")
+    with pytest.raises(LabError, match=UNKNOWN):
+        lab.advance(5)
+    assert run.status == "completed"
+
+
 def test_a_step_that_the_run_does_not_reach_may_be_replaced(lab: Lab) -> None:
     lab.replace("charge", lambda: "charged")
     lab.replace("refund", lambda: "refunded")
@@ -121,7 +134,7 @@ def test_a_step_that_the_run_does_not_reach_may_be_replaced(lab: Lab) -> None:
     run.assert_never_ran("refund")
 
 
-def test_a_name_that_no_step_has_is_no_step_that_never_ran(lab: Lab) -> None:
+def test_a_name_that_no_step_has_is_not_a_step_that_never_ran(lab: Lab) -> None:
     lab.register([step(refund, name="charge")], name="plan", input=None)
     lab.replace("charge", lambda: "charged")
     for run in (lab.run("plan", 7), lab.run("pay", 7)):

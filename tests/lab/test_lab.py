@@ -24,7 +24,7 @@ from rival_client import (
 )
 from rival_workers import Registry, StepError, create_workflow, flow, step
 from rival_workers.definition.define import define_workflow
-from rival_workers.definition.leaf_nodes import Sleep
+from rival_workers.definition.waits import Sleep
 from rival_workers.engine.nodes import StepNode
 from rival_workers.engine.plan import Plan
 from rival_workers.testing import Lab, LabError, NeverEnds, TimelineEntry
@@ -65,7 +65,7 @@ def nothing_more_happens(lab: Lab) -> None:
         connection.exec_driver_sql("UPDATE rival_runs SET ring_at = NULL")
 
 
-def told(entries: list[TimelineEntry]) -> list[tuple[float, str | None, str]]:
+def shown(entries: list[TimelineEntry]) -> list[tuple[float, str | None, str]]:
     return [(entry.at, entry.path, entry.what) for entry in entries]
 
 
@@ -134,12 +134,12 @@ def test_nothing_in_a_lab_runs_beside_the_test(lab: Lab) -> None:
     assert set(threading.enumerate()) == before
 
 
-def test_the_timeline_tells_everything_in_its_order(lab: Lab) -> None:
+def test_the_timeline_has_everything_in_its_order(lab: Lab) -> None:
     order(lab)
     lab.fail("charge", error=BUSY)
     lab.crash("ship")
     run = lab.run("order", {"id": 7})
-    assert told(run.timeline) == [
+    assert shown(run.timeline) == [
         (0, None, "started"),
         (0, "reserve", "completed"),
         (0, "charge", "failed"),
@@ -148,13 +148,19 @@ def test_the_timeline_tells_everything_in_its_order(lab: Lab) -> None:
         (HOUR + 15, "ship", "completed"),
         (HOUR + 15, None, "completed"),
     ]
-    assert "charge failed (attempt 1): StepError: busy" in str(run)
+    assert str(run).splitlines()[:5] == [
+        f"Run {run.run_id!r} of workflow 'order' is completed.",
+        "Events (seconds since its start):",
+        "       0.000  (run) started",
+        "       0.000  reserve completed (attempt 1)",
+        "       0.000  charge failed (attempt 1): StepError: busy",
+    ]
 
 
 def test_a_delay_step_is_skipped_over(lab: Lab) -> None:
     lab.register([charge, Sleep("cool_off", 30 * 86_400), step(charge, name="again")], name="w")
     run = lab.run("w")
-    assert told(run.timeline)[1:3] == [(0, "charge", "completed"), (30 * 86_400, "cool_off", "completed")]
+    assert shown(run.timeline)[1:3] == [(0, "charge", "completed"), (30 * 86_400, "cool_off", "completed")]
     assert lab.now - run.state.created_at >= dt.timedelta(days=30)
 
 
@@ -163,7 +169,7 @@ def test_a_delay_that_is_near_is_precise_too(lab: Lab) -> None:
     assert lab.run("w").seconds == 2
 
 
-def test_the_clock_begins_where_it_is_told_to() -> None:
+def test_the_clock_begins_at_the_given_time() -> None:
     start = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
     with Lab(start=start) as lab:
         order(lab)
@@ -180,7 +186,7 @@ def test_async_steps_and_what_they_log(lab: Lab) -> None:
     assert (run.result, [(entry.message, entry.fields) for entry in run.logs]) == ("page", [("fetching", {"page": 3})])
 
 
-def test_a_lost_message_is_rung_again_by_the_keeper(lab: Lab) -> None:
+def test_a_lost_message_is_published_again_by_the_keeper(lab: Lab) -> None:
     order(lab)
     run = lab.start("order", {"id": 7})
     lab._world.broker.lose()
@@ -231,7 +237,7 @@ def test_what_was_registered_as_usual_is_there(lab: Lab) -> None:
     assert lab.run("registered-as-usual").result == {"charged": True}
 
 
-def test_a_lab_does_not_know_what_another_was_told() -> None:
+def test_a_lab_does_not_know_the_replacements_of_another() -> None:
     with Lab() as one, Lab() as other:
         one.register([charge], name="w")
         one.run("w")
@@ -412,7 +418,7 @@ def test_a_step_that_overstays_its_timeout_is_timed_out_and_its_result_refused(l
     lab.delay("charge", dt.timedelta(hours=2))
     run = lab.run("order", {"id": 7})
     run.assert_failed(step="charge", error="StepTimeout")
-    assert told(run.timeline)[2:] == [
+    assert shown(run.timeline)[2:] == [
         (60, "charge", "timed_out"),
         (60, "charge", "late_result_refused"),
         (60, None, "failed"),
@@ -474,7 +480,7 @@ def test_nothing_happens_to_a_started_run_before_the_lab_goes_on(lab: Lab) -> No
     assert run.finish().status == "completed"
 
 
-def test_time_passes_as_far_as_it_is_told_to(lab: Lab) -> None:
+def test_time_passes_for_as_long_as_asked(lab: Lab) -> None:
     order(lab)
     lab.fail("charge", times=2, error=BUSY)
     run = lab.start("order", {"id": 7})
@@ -532,17 +538,17 @@ def test_a_run_is_cancelled_in_the_middle(lab: Lab) -> None:
     lab.run_until("charge")
     assert run.cancel()
     run.finish().assert_cancelled()
-    assert told(run.timeline)[-2:] == [(0, "charge", "cancelled"), (0, None, "cancelled")]
+    assert shown(run.timeline)[-2:] == [(0, "charge", "cancelled"), (0, None, "cancelled")]
 
 
-def test_a_cancel_at_the_very_moment_of_a_failure_is_told_too(lab: Lab) -> None:
+def test_a_cancel_at_the_very_moment_of_a_failure_is_reported_too(lab: Lab) -> None:
     order(lab)
     lab.fail("charge", error=BUSY)
     run = lab.start("order", {"id": 7})
     while not run.state.attempts:
         lab._deliver_or_skip(lab._world.broker.take(), 0)
     run.cancel()
-    assert told(run.timeline)[2:] == [(0, "charge", "failed"), (0, "charge", "cancelled"), (0, None, "cancelled")]
+    assert shown(run.timeline)[2:] == [(0, "charge", "failed"), (0, "charge", "cancelled"), (0, None, "cancelled")]
 
 
 def test_old_runs_go_when_their_time_has_come() -> None:
@@ -630,10 +636,17 @@ def test_a_run_that_waits_for_nothing_is_shown_and_not_waited_for(lab: Lab) -> N
     run = lab.start("w")
     lab.run_until("nap")
     nothing_more_happens(lab)
-    with pytest.raises(NeverEnds, match="Nothing is due") as refused:
+    with pytest.raises(NeverEnds) as refused:
         run.finish()
-    assert "charge completed (attempt 1)" in str(refused.value)
-    assert "nap (sleep) waiting, 0 attempt(s), due at 60.000" in str(refused.value)
+    assert str(refused.value).splitlines() == [
+        "Nothing is due, and no message is queued.",
+        f"Run {run.run_id!r} of workflow 'w' is suspended.",
+        "Events (seconds since its start):",
+        "       0.000  (run) started",
+        "       0.000  charge completed (attempt 1)",
+        "Open steps, 60.000 s after its start:",
+        "  nap (sleep) waiting, 0 attempt(s), due at 60.000",
+    ]
 
 
 def test_a_run_of_a_version_that_the_lab_does_not_have_is_shown(lab: Lab) -> None:
@@ -704,7 +717,10 @@ def test_a_problem_that_only_the_model_finds_says_that_the_run_was_started(lab: 
     assert run.error["message"].startswith(
         "The input of run 'odd' does not fit the model of workflow 'even' on its worker"
     )
-    assert "give an even one" in run.error["message"]
+    assert run.error["message"] == (
+        "The input of run 'odd' does not fit the model of workflow 'even' on its worker:\n  - theNumber: Value "
+        "error, give an even one"
+    )
 
 
 def read_number(input: Even) -> int:
@@ -756,3 +772,25 @@ def test_a_rule_of_the_fleet_is_in_force_at_once_until_it_expires_or_is_removed(
     lab.run("order", {"id": 3}).assert_attempts("charge", 3)
     lab.rival.remove_policy(rule.id)
     lab.run("order", {"id": 4}).assert_attempts("charge", 5)
+
+
+def test_a_lab_serves_every_queue(lab: Lab) -> None:
+    """Of a step, of a flow and of a whole workflow."""
+
+    @flow("print", queue="printers")
+    def print_it(ctx: Any) -> Any:
+        return ctx.step(charge)
+
+    lab.register([step(reserve, queue="gpu"), step(ship, queue="cpu", queue_timeout=60)], name="order")
+    lab.register(print_it)
+    run = lab.run("order", {"id": 7})
+    run.assert_completed({"shipped": 7})
+    assert run.seconds < 1
+    lab.run("print").assert_completed({"charged": True})
+
+
+def test_a_lab_can_serve_some_queues_only() -> None:
+    with Lab(queues="default,cpu") as lab:
+        again = step(charge, name="again", queue="gpu", queue_timeout=60)
+        lab.register([step(charge, queue="cpu"), again], name="order")
+        lab.run("order").assert_failed(step="again", error="QueueTimeout")

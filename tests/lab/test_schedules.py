@@ -40,7 +40,7 @@ def test_a_schedule_of_a_producer_runs_until_it_is_removed() -> None:
         assert len(lab.rival.runs()) == 6
 
 
-def test_a_run_that_takes_long_is_no_reason_to_leave_out_ticks() -> None:
+def test_a_run_that_takes_long_is_not_a_reason_to_leave_out_ticks() -> None:
     with Lab(start=START) as lab:
         lab.register(create_workflow("slow").delay("pause", hours=2).step(clean).schedule(3600))
         lab.advance(4 * 3600 + 60)

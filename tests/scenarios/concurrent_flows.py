@@ -192,7 +192,7 @@ async def lock_with_timeout(ctx: Any) -> list[str]:
 
     async def holder() -> str:
         async with gate:
-            await ctx.sleep(0.4)
+            await ctx.sleep(3)
         return "held"
 
     async def waiter() -> str:

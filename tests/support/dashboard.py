@@ -45,6 +45,10 @@ class Site:
     def post(self, path: str, **body: Any) -> Any:
         return self._answer(self.ask("POST", path, json=body))
 
+    def audited(self) -> list[dict[str, Any]]:
+        """What people have done, without their logins."""
+        return [one for one in self.get("audit")["items"] if one["what"] != "log_in"]
+
     @staticmethod
     def _answer(found: httpx.Response) -> Any:
         assert found.is_success, f"{found.status_code}: {found.text}"

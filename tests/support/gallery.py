@@ -68,7 +68,7 @@ def soft() -> None:
     raise StepError("never mind", behavior="continue")
 
 
-def tell(error: Any, failed_step: Any) -> str:
+def report(error: Any, failed_step: Any) -> str:
     return f"{failed_step.step_name}: {error['message']}"
 
 
@@ -153,7 +153,7 @@ create_workflow("branch-last").step(one).branch("yes?", when=wanted, then=[two])
 case("a branch at the end gives the run its result", "branch-last", input={"yes": True}, result=2)
 case("a branch at the end that is skipped gives none", "branch-last", input={"yes": False}, result=None)
 
-create_workflow("broken-condition").branch("yes?", when=boom, then=[one]).on_error(tell).register()
+create_workflow("broken-condition").branch("yes?", when=boom, then=[one]).on_error(report).register()
 case(
     "a condition that fails fails the run",
     "broken-condition",
@@ -182,7 +182,7 @@ for _mode in ("cancel", "wait", "continue"):
         create_workflow(f"parallel-{_mode}")
         .parallel("both", [boom, [one, two]], on_failure=_mode)  # type: ignore[arg-type]
         .step(results("both"))
-        .on_error(tell)
+        .on_error(report)
         .register()
     )
 case(
@@ -211,7 +211,7 @@ case(
 
 (
     create_workflow("handled-in-parallel")
-    .parallel("both", [step(boom, on_error=tell), two], on_failure="wait", on_error=tell)
+    .parallel("both", [step(boom, on_error=report), two], on_failure="wait", on_error=report)
     .register()
 )
 case(
@@ -389,8 +389,8 @@ case(
     rows={"inner!input": "completed"},
 )
 
-failing = create_workflow("failing").step(one).step(boom).step(two).on_error(tell)
-create_workflow("propagates").workflow(failing).step(two).on_error(tell).register()
+failing = create_workflow("failing").step(one).step(boom).step(two).on_error(report)
+create_workflow("propagates").workflow(failing).step(two).on_error(report).register()
 case(
     "a nested failure stops the run, the inner handler first",
     "propagates",
@@ -399,7 +399,9 @@ case(
     absent=("two", "failing/two"),
     rows={"failing": "failed", "failing!on_error": "completed", "!on_error": "completed"},
 )
-create_workflow("absorbs").workflow(failing, propagate_failure=False).step(results("failing")).on_error(tell).register()
+create_workflow("absorbs").workflow(failing, propagate_failure=False).step(results("failing")).on_error(
+    report
+).register()
 case(
     "a nested failure that is not propagated is only noted",
     "absorbs",
@@ -425,7 +427,7 @@ def undoable(name: str) -> Any:
     create_workflow("undone")
     .steps([undoable("a"), for_each("all", items=numbers, do=[undoable("b")], concurrency=2)])
     .parallel("both", [undoable("c"), [undoable("d"), boom]], on_failure="wait")
-    .on_error(tell)
+    .on_error(report)
     .register()
 )
 case(

@@ -61,6 +61,9 @@ class CollectingDoorbell:
     def oldest(self, route: Route = USUAL_ROUTE) -> float:
         return self.age
 
+    def answers(self) -> bool:
+        return not self.down
+
     def check_epoch(self) -> bool:
         broker_lost_data, self.broker_lost_data = self.broker_lost_data, False
         return broker_lost_data
@@ -129,6 +132,8 @@ class Inline:
                 changes = ", ".join(f"{name} = {name} - make_interval(secs => :seconds)" for name in stamps)
                 if stamps:
                     connection.execute(text(f"UPDATE {table.name} SET {changes}"), {"seconds": seconds})
+            # The only moment that is a number.
+            connection.execute(text("UPDATE rival_gates SET next_start = next_start - :seconds"), {"seconds": seconds})
 
     def close(self) -> None:
         self.process.executor.stop()

@@ -35,6 +35,11 @@ from rival_workers.store.postgres.steps import BeginCall, FinishCall
 from tests.support.inline import Inline
 
 
+def work(run: Any) -> str:
+    """The function of a step."""
+    return str(run.run_id)
+
+
 class Slots:
     """Claims steps of an `Inline` without running them."""
 
@@ -145,6 +150,16 @@ class Slots:
     def _tickets(self, which: Any) -> list[str]:
         with self.database.autocommit() as connection:
             return list(connection.scalars(select(tickets.c.run_id).where(which).order_by(tickets.c.rank)))
+
+
+def expire(slots: Slots, run_id: str, token: int) -> Any:
+    """Its queue_timeout is over."""
+    error = {"type": "QueueTimeout", "message": "no worker has begun the step in time", "attempt": 0}
+    end = End("failed", error=error, hard=True, outcome="expired")
+    definition = next(iter(slots.inline.registry))
+    advance = interpreter.advance(definition.plan, "work", end, "step").with_options(definition.policies.at)
+    claim = Claim(run_id, "work", token, "timeout_token")
+    return slots.store.finish_step(claim, end, advance, claim_for=None)
 
 
 class OtherTransaction:

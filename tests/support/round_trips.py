@@ -39,7 +39,7 @@ def round_trips(store: Store) -> Iterator[list[str]]:
 
 
 def _count_prepared(patch: pytest.MonkeyPatch, hot: Any, count: Any) -> None:
-    fetch, fetch_in_turn = hot.fetch, hot.fetch_in_turn
+    fetch, fetch_in_turn, fetch_each = hot.fetch, hot.fetch_in_turn, hot.fetch_each
 
     def counted(statement: Any, values: Any) -> Any:
         count(statement.name.decode())
@@ -49,5 +49,10 @@ def _count_prepared(patch: pytest.MonkeyPatch, hot: Any, count: Any) -> None:
         count(second.name.decode())
         return fetch_in_turn(first, second, values)
 
+    def counted_each(calls: Any) -> Any:
+        count(f"{len(calls)} together, at last {calls[-1][0].name.decode()}")
+        return fetch_each(calls)
+
     patch.setattr(hot, "fetch", counted)
+    patch.setattr(hot, "fetch_each", counted_each)
     patch.setattr(hot, "fetch_in_turn", counted_in_turn)

@@ -55,5 +55,5 @@ def test_what_only_this_network_can_reach_is_private(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", PUBLIC)
-def test_what_everybody_can_reach_is_not(address: str) -> None:
+def test_what_all_users_can_reach_is_not(address: str) -> None:
     assert not is_private(address)

@@ -153,7 +153,7 @@ def test_a_run_that_fails_is_compensated_after_the_steps_handler_and_before_its_
     assert [effect.path for effect in unwind.then if isinstance(effect, OpenRow)] == ["!on_error"]
 
 
-def test_a_soft_failure_unwinds_nothing() -> None:
+def test_a_soft_failure_compensates_nothing() -> None:
     plan = plan_of(step(work, name="a", compensate=undo), step(work, name="b"), step(work, name="c"))
     assert advance(plan, "b", End("failed", error={}), "step").effects == (OpenRow("c", "step"),)
 

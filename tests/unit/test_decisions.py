@@ -231,7 +231,10 @@ def test_a_retry_that_the_runs_budget_does_not_allow_is_a_final_failure(
             "RetryBudgetSpent",
             {"type": "Boom", "message": "boom"},
         )
-        assert "The last error was Boom: boom" in found.error["message"]
+        assert found.error["message"] == (
+            f"the run has used its retry_budget of {budget}, so the step is not tried again. "
+            "The last error was Boom: boom"
+        )
 
 
 def test_a_spent_budget_falls_back_like_any_final_failure() -> None:

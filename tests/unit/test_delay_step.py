@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rival_workers import DefinitionError, create_workflow, delay_step
+from rival_workers import DefinitionError, create_workflow, delay_step, step
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry
 from rival_workers.engine.nodes import SleepNode
@@ -36,23 +36,25 @@ def test_a_delay_has_a_length_and_a_name(given: dict[str, Any], seconds: float, 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "a delay needs a time"),
-        ({"seconds": -1}, "option seconds: a delay cannot be -1"),
-        ({"duration": dt.timedelta(seconds=-1)}, "option duration"),
-        ({"minutes": float("nan")}, "option minutes"),
-        ({"hours": float("inf")}, "option hours"),
-        ({"seconds": "20"}, "give a number, not '20'"),
-        ({"seconds": True}, "give a number, not True"),
-        ({"duration": dt.timedelta.max}, "longer than a hundred years"),
-        ({"days": 1e300, "hours": 1e308}, "longer than a hundred years"),
-        ({"seconds": 1, "name": "a/b"}, "delay name 'a/b'"),
+        ({}, "a delay needs a time: delay_step(seconds=20), or minutes, hours, days, or a timedelta"),
+        ({"seconds": -1}, "option seconds: a delay cannot be -1; give a number from 0 on"),
+        ({"duration": dt.timedelta(seconds=-1)}, "option duration: a delay cannot be -1.0; give a number from 0 on"),
+        ({"minutes": float("nan")}, "option minutes: a delay cannot be nan; give a number from 0 on"),
+        ({"hours": float("inf")}, "option hours: a delay cannot be inf; give a number from 0 on"),
+        ({"seconds": "20"}, "option seconds: give a number, not '20'"),
+        ({"seconds": True}, "option seconds: give a number, not True"),
+        ({"duration": dt.timedelta.max}, "a delay of 8.64e+13 s is longer than a hundred years"),
+        ({"days": 1e300, "hours": 1e308}, "a delay of inf s is longer than a hundred years"),
+        (
+            {"seconds": 1, "name": "a/b"},
+            "step name 'a/b': use letters, digits, _, - and .; give one with name=…",
+        ),
     ],
 )
 def test_a_delay_that_makes_no_sense_is_refused_with_its_place(given: dict[str, Any], said: str) -> None:
     with pytest.raises(DefinitionError) as refused:
-        define_workflow("w", [lambda: 1, delay_step(**given)])
-    assert said in str(refused.value)
-    assert "steps[1]" in str(refused.value)
+        define_workflow("w", [step(lambda: 1, name="first"), delay_step(**given)])
+    assert str(refused.value) == f"workflow 'w': steps[1]: {said}"
 
 
 def test_two_equal_delays_need_names() -> None:

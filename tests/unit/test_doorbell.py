@@ -172,7 +172,7 @@ def test_without_a_broker_publish_returns_false() -> None:
     assert (silent.backlog(), silent.check_epoch()) == (None, False)
 
 
-def test_a_broker_that_cannot_be_reached_is_no_error_and_is_remembered() -> None:
+def test_a_broker_that_cannot_be_reached_is_not_an_error_and_is_remembered() -> None:
     doorbell = open_doorbell("redis://127.0.0.1:1/0", "rival")
     assert doorbell.publish([START]) is False
     assert doorbell.publish([START]) is False

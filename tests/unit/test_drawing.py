@@ -105,7 +105,7 @@ def test_a_flowchart_has_every_node_once_and_an_arrow_to_each_that_follows_anoth
     assert sum(line.startswith("subgraph") for line in lines) == lines.count("end") == 5
 
 
-def test_both_ways_of_a_branch_lead_to_what_comes_after_it() -> None:
+def test_both_sides_of_a_branch_lead_to_what_comes_after_it() -> None:
     text = mermaid("w", plan_of(branch("b?", when=is_true, then=named("yes")), named("after")))
     assert 'n1 -->|"then"| n2' in text
     assert "n2 --> n3" in text
@@ -175,7 +175,7 @@ def test_steps_within_a_moved_composite_are_not_reported_again() -> None:
     assert [one.path for one in found.moved] == ["l[]/each"]
 
 
-def test_another_way_of_a_branch_and_another_lane_are_moves() -> None:
+def test_another_side_of_a_branch_and_another_lane_are_moves() -> None:
     old = plan_of(branch("if?", when=is_true, then=[named("a"), named("b")], otherwise=[named("c")]))
     new = plan_of(branch("if?", when=is_true, then=[named("a")], otherwise=[named("b"), named("c")]))
     assert differences(old, new).moved == [Moved("if?/b", "if?/b", "from then to otherwise")]

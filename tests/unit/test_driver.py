@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -196,3 +197,16 @@ def test_a_step_ends_after_at_most_its_attempts_and_one_for_its_fallback(own: An
 def test_presets_are_options_like_any_others() -> None:
     end, delays = driven(resolve("ask", llm_policy(base_delay=0)), raising(ValueError("wrong request")))
     assert (end.status, delays) == ("failed", [])
+
+
+@pytest.mark.parametrize("attempt", [1, 4, 50])
+def test_jitter_is_spread_evenly_over_the_exponential_delay(attempt: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The distance of Kolmogorov and Smirnov from an even distribution, at a level of one per cent."""
+    monkeypatch.setattr(random, "random", random.Random(12).random)
+    policy = resolve("ask", {"max_retries": 99, "backoff": "jitter", "base_delay": 2.0, "max_delay": 30.0})
+    longest = min(2.0 * 2 ** (attempt - 1), 30.0)
+    found = [policy.after(Raised(BROKEN), attempt) for _ in range(2000)]
+    shares = sorted(one.delay / longest for one in found if isinstance(one, Retry))
+    assert len(shares) == 2000
+    distance = max(max((n + 1) / 2000 - share, share - n / 2000) for n, share in enumerate(shares))
+    assert distance < 1.63 / 2000**0.5

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from rival_client.errors import InvalidArgument, listed
-from rival_client.model.checks import amounts
+from rival_client.model.checks import amounts, arguments
+from rival_workers import create_workflow
 from rival_workers.runtime.flow.calls import sleep_length
 from rival_workers.runtime.logs.failure_log import log_failed_run
 
@@ -37,3 +38,11 @@ def test_twenty_names_are_listed_and_the_others_counted() -> None:
     names = [f"f[{number}]" for number in range(600)]
     assert listed(names).endswith("f[18], f[19] and 580 more")
     assert (listed(names[:2]), listed([])) == ("f[0], f[1]", "")
+
+
+def test_a_builder_that_is_not_registered_is_refused_as_a_workflow() -> None:
+    with pytest.raises(InvalidArgument) as raised:
+        arguments.workflow(create_workflow("orders").step(print))
+    assert str(raised.value) == (
+        "Invalid argument workflow: this WorkflowBuilder is not registered: give what its register() returns."
+    )

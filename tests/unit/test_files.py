@@ -104,9 +104,9 @@ def test_two_files_of_the_same_name_in_two_directories_do_not_meet(tmp_path: Pat
 def test_a_file_without_steps_is_reported_with_what_is_missing(tmp_path: Path) -> None:
     file = write(tmp_path, "w.py", "def one(): return 1\n")
     for register in (register_workflow_file, lambda f, r: register_paths([f], r)):
-        with pytest.raises(DefinitionError, match="no `steps` list: add steps = ") as caught:
+        with pytest.raises(DefinitionError) as caught:
             register(file, Registry())
-        assert str(file) in str(caught.value)
+        assert str(caught.value) == f"{file}: no `steps` list: add steps = [first, second, …]"
 
 
 def test_a_file_that_registers_by_itself_needs_no_steps_list(tmp_path: Path) -> None:
@@ -143,7 +143,8 @@ def test_an_error_in_an_imported_neighbour_names_the_neighbours_line(tmp_path: P
     file = write(tmp_path, "w.py", "import broken_neighbour_of_unit_test\nsteps = []\n")
     with pytest.raises(DefinitionError) as caught:
         register_workflow_file(file, Registry())
-    assert f"{neighbour}:2" in str(caught.value)
+    error = "ZeroDivisionError: division by zero"
+    assert str(caught.value) == f"{file}: cannot be imported: {error} ({neighbour}:2)"
 
 
 def test_all_problems_of_all_files_come_at_once_in_the_order_of_the_files(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -86,8 +87,14 @@ def test_a_result_or_state_over_the_limit_fails_the_step_with_that_reason() -> N
     def notes(state: Any) -> None:
         state.page = "x" * 2000
 
-    assert "over the limit of 1,000" in failure(lambda: "x" * 2000).error["message"]
-    assert "the state of step 'charge'" in failure(notes).error["message"]
+    assert failure(lambda: "x" * 2000).error["message"] == (
+        "the result of step 'charge' of run 'order-1' is 2,002 bytes, over the limit of 1,000. Store large "
+        "things elsewhere and pass a reference, or raise RIVAL_MAX_PAYLOAD."
+    )
+    assert failure(notes).error["message"] == (
+        "the state of step 'charge' of run 'order-1' is 2,011 bytes, over the limit of 1,000. Store large things "
+        "elsewhere and pass a reference, or raise RIVAL_MAX_PAYLOAD."
+    )
 
 
 def test_the_state_of_a_failed_attempt_is_kept_when_it_can_be() -> None:
@@ -222,6 +229,15 @@ async def later() -> int:
     return 2
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, also where a shell has started the tests in the background and ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_signal_is_not_the_steps_failure() -> None:
     def interrupted() -> None:
         signal.raise_signal(signal.SIGINT)
@@ -245,6 +261,7 @@ def test_nor_is_what_the_handler_of_a_pool_raises(monkeypatch: pytest.MonkeyPatc
         signal.signal(signal.SIGUSR2, before)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_signal_during_an_async_step_cancels_it() -> None:
     cancelled = threading.Event()
 

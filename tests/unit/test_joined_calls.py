@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 
+from rival_workers.store.postgres import flow_groups
 from rival_workers.store.postgres.flow_groups import MOST, JoinedCalls
 from tests.support.workers import wait_until
 
@@ -97,6 +100,33 @@ def test_a_group_has_a_largest_size(maker: Maker, joined: JoinedCalls[int, int])
     maker.may_go_on.set()
     assert [one.end() for one in callers] == [0, *range(200, 200 + 2 * (MOST + 5), 2)]
     assert [len(group) for group in maker.groups] == [1, MOST, 5]
+
+
+def test_a_group_waits_for_the_threads_that_the_group_before_has_answered(
+    maker: Maker, joined: JoinedCalls[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each group seems to take ten seconds, so the next one would wait as long.
+    monkeypatch.setattr(flow_groups, "time", SimpleNamespace(monotonic=itertools.count(0, 10).__next__))
+    monkeypatch.setattr(flow_groups, "LONGEST_WAIT", 20)
+    callers = started(joined, maker, [1, 2])
+    maker.may_go_on.set()
+    assert callers[0].end() == 2
+    again = Caller(joined, 3)
+    assert [callers[1].end(), again.end()] == [4, 6]
+    assert maker.groups == [[1], [2, 3]]
+
+
+def test_a_group_does_not_wait_again_for_threads_that_have_not_come(
+    maker: Maker, joined: JoinedCalls[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    callers = started(joined, maker, [1, 2, 3])
+    maker.may_go_on.set()
+    assert [one.end() for one in callers] == [2, 4, 6]
+    assert joined.call(4) == 8
+    monkeypatch.setattr(flow_groups, "LONGEST_WAIT", 20)
+    joined._took = 20
+    assert joined.call(5) == 10
+    assert maker.groups[-2:] == [[4], [5]]
 
 
 def test_calls_of_many_threads_all_get_their_answers(joined: JoinedCalls[int, int], maker: Maker) -> None:

@@ -151,7 +151,7 @@ def test_what_cannot_be_stored_does_not_cost_the_outcome(
     store.problem = problem
     stream.finish(log, PATIENCE)
     assert log.waiting == 0
-    assert "1 log entries could not be stored" in caplog.text
+    assert caplog.messages == ["1 log entries could not be stored"]
 
 
 def test_an_entry_that_the_store_refuses_does_not_hold_up_what_comes_after_it(store: Store) -> None:

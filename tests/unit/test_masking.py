@@ -78,7 +78,7 @@ def test_an_error_of_sqlalchemy_is_stored_without_its_sql_and_values() -> None:
             assert not [word for word in ("INSERT", "s3cret") if word in record["message"]]
             assert "[SQL" not in record["traceback"]
             assert "s3cret" not in record["traceback"].replace('"s3cret"', "")
-    assert "UNIQUE constraint failed: people.name" in error_record(caught.value, 1)["message"]
+    assert error_record(caught.value, 1)["message"] == "(sqlite3.IntegrityError) UNIQUE constraint failed: people.name"
 
 
 @pytest.mark.parametrize(

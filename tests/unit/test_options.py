@@ -10,6 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
+from rival_client.errors import InvalidArgument
 from rival_client.model.limits.limit_options import LIMITS
 from rival_client.model.limits.limits import Limit
 from rival_client.model.policies.fallback_option import FallbackOption
@@ -120,7 +121,8 @@ def test_the_units_of_a_delay_are_those_that_the_builder_takes() -> None:
 def test_a_value_of_another_type_is_refused(option: dict[str, Any], problem: str) -> None:
     with pytest.raises(DefinitionError) as caught:
         create_workflow("w").step(clean, **option).build()
-    assert problem in str(caught.value)
+    at = re.escape(__file__) + r":\d+"
+    assert re.fullmatch(rf"{at}: workflow 'w': steps\[0\]: {re.escape(problem)} \({at}\)", str(caught.value))
 
 
 @pytest.mark.parametrize(
@@ -134,6 +136,32 @@ def test_a_value_of_another_type_is_refused(option: dict[str, Any], problem: str
 def test_a_limit_without_its_number_says_how_to_give_it(make: Callable[[], Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         make()
+
+
+@pytest.mark.parametrize(
+    ("make", "argument", "problem"),
+    [
+        (lambda: limit(0), "max", "0 is not a whole number from 1 to 1,000,000"),
+        (lambda: limit("openai", -1), "max", "-1 is not a whole number from 1 to 1,000,000 (limit 'openai')"),
+        (lambda: limit("openai", True), "max", "True is not a whole number from 1 to 1,000,000 (limit 'openai')"),
+        (lambda: limit("openai", 5.0), "max", "5.0 is not a whole number from 1 to 1,000,000 (limit 'openai')"),  # type: ignore[arg-type]
+        (lambda: rate(5, per="1"), "per", "'1' is not a duration: give more than 0 seconds, or a timedelta"),  # type: ignore[arg-type]
+        (lambda: rate(5, per=0), "per", "0 is not a duration: give more than 0 seconds, or a timedelta"),
+        (
+            lambda: limit("a", 5, max_waiting=-1),
+            "max_waiting",
+            "-1 is not a whole number from 0 on, or None (limit 'a')",
+        ),
+        (lambda: limit("a", 5, on_full="stop"), "on_full", "'stop' is not 'wait' or 'skip' or 'fail' (limit 'a')"),  # type: ignore[arg-type]
+        (lambda: limit("a", 5, fair=3), "fair", "Input should be a valid string (limit 'a')"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_limit_that_makes_no_sense_names_itself_and_what_is_wrong(
+    make: Callable[[], Any], argument: str, problem: str
+) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        make()
+    assert (caught.value.argument, caught.value.problem) == (argument, problem)
 
 
 VALUES: dict[str, Any] = {

@@ -9,7 +9,7 @@ import pytest
 
 from rival_client.model.policies.matchers import Node, default, every, labelled, named, of_kind
 from rival_client.model.policies.step_config import StepConfig
-from rival_workers import DefinitionError, branch, create_workflow, register_workflow_file, step
+from rival_workers import DefinitionError, branch, create_workflow, limit, rate, register_workflow_file, step
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry
 
@@ -69,6 +69,8 @@ def test_a_matcher_chooses_by_name_kind_or_predicate_also_within_composites(matc
         ("charge", "give a list"),
         ([("charge",)], r"policies\[0\]: give \(matcher, options\)"),
         ([(3, {})], "is not a matcher"),
+        ([("", {"timeout": 1})], "name: give a text, not ''"),
+        ([("oen", {"timeout": 1})], r"policies\[0\]: workflow 'w' has no step 'oen' \(did you mean 'one'\?\)"),
         ([(default, {"timeuot": 1})], "unknown option 'timeuot'"),
     ],
 )
@@ -86,12 +88,14 @@ def test_every_problem_of_a_file_is_named_with_its_line(tmp_path: Path) -> None:
         "    ('one', {'timeuot': 1}),\n"
         "    (7, {'timeout': 1}),\n"
         "    ('one', {'timeout': -1, 'max_retries': 1, 'max_attempts': 2}),\n"
+        "    'one',\n"
+        "    ('oen', {'timeout': 1}),\n"
         "]\n"
     )
     with pytest.raises(DefinitionError) as refused:
         register_workflow_file(file, Registry())
     found = [problem.partition(": ")[0].rpartition(":")[2] for problem in refused.value.problems]
-    assert found == ["4", "5", "6", "6"]
+    assert sorted(found) == ["4", "5", "6", "6", "7", "8"]
 
 
 def test_files_and_the_builder_have_policies(tmp_path: Path) -> None:
@@ -114,3 +118,89 @@ def test_a_rule_of_a_workflow_cannot_ask_for_labels(match: Any) -> None:
         DefinitionError, match=r"policies\[0\]: labelled\(…\) never matches in the policies of a workflow"
     ):
         define_workflow("w", [step(lambda: 1, name="a")], policies=[(match, {"timeout": 5})])
+
+
+def test_every_takes_matchers_and_names_and_at_least_one() -> None:
+    match = every("one", {"kind": "step"})
+    assert [match.matches(Node(name, "step", name)) for name in ("one", "two")] == [True, False]
+    with pytest.raises(ValueError, match="every: give matchers or names of steps"):
+        every()
+    with pytest.raises(ValueError, match="every: give matchers or names of steps"):
+        every("one", 5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="name: give a text, not ''"):
+        every("one", "")
+
+
+LIMITS = {
+    "two numbers": (
+        [step(one, concurrency_limit=limit("z", 5)), step(two, concurrency_limit=limit("z", 6))],
+        ["limit 'z' is limit(5) for step 'one' and limit(6) for step 'two': a name has one limit"],
+    ),
+    "a limit and a rate": (
+        [step(one, concurrency_limit=limit("z", 5), rate_limit=rate("z", 5, per=60, burst=1))],
+        ["limit 'z' is limit(5) for step 'one' and rate(5, per=60, burst=1) for step 'one': a name has one limit"],
+    ),
+    "the same": ([step(one, concurrency_limit=limit("z", 5)), step(two, concurrency_limit=limit("z", 5))], []),
+}
+
+
+@pytest.mark.parametrize("what", LIMITS)
+def test_a_name_of_a_limit_has_one_limit_in_a_workflow(what: str) -> None:
+    steps, says = LIMITS[what]
+    problems: list[str] = []
+    try:
+        define_workflow("w", steps)
+    except DefinitionError as refused:
+        problems = refused.problems
+    assert [problem.partition("workflow 'w': ")[2].partition(";")[0] for problem in problems] == says
+
+
+def test_limits_of_runs_and_of_steps_do_not_contradict_each_other() -> None:
+    with pytest.raises(DefinitionError, match=r"limit 'z' is limit\(3\) for its runs and limit\(5\) for step 'one'"):
+        define_workflow("w", [step(one, concurrency_limit=limit("z", 5))], concurrency_limit=limit("z", 3))
+
+
+def test_a_run_does_not_wait_for_the_slot_that_it_has_itself() -> None:
+    both = limit("z", 5)
+    text = "limit 'z' is one of its runs and of step 'one': a run would wait for a slot that the run itself uses"
+    with pytest.raises(DefinitionError, match=text):
+        define_workflow("w", [step(one, concurrency_limit=both)], concurrency_limit=both)
+    keyed = limit("z", 5, key="input.tenant")
+    define_workflow("w", [step(one, concurrency_limit=both)], concurrency_limit=keyed)
+    paced = rate("p", 5, per=1)
+    define_workflow("w", [step(one, rate_limit=paced)], rate_limit=paced)
+
+
+def test_a_name_of_a_limit_has_one_limit_in_all_workflows_of_a_process() -> None:
+    registry = Registry()
+    registry.add(define_workflow("first", [step(one, concurrency_limit=limit("z", 5))]))
+    registry.add(define_workflow("same", [step(one, concurrency_limit=limit("z", 5, key="input.a"))]))
+    with pytest.raises(DefinitionError) as refused:
+        registry.add(define_workflow("other", [one], rate_limit=rate("z", 5, per=1)))
+    assert [problem.partition(":")[0] for problem in refused.value.problems] == [
+        f"limit 'z' is limit(5) for workflow {known!r} and rate(5, per=1) for workflow 'other'"
+        for known in ("first", "same")
+    ]
+    assert "other" not in registry
+    registry.renew(define_workflow("first", [step(one, concurrency_limit=limit("z", 6))]))
+
+
+@pytest.mark.parametrize("at", [5, 1.5, True])
+def test_a_number_is_not_a_time(at: Any) -> None:
+    with pytest.raises(DefinitionError, match=r"option scheduled_at: .* is not a time"):
+        define_workflow("w", [step(one, scheduled_at=at)])
+
+
+@pytest.mark.parametrize(
+    ("most", "problem"),
+    [
+        (0, "a limit of 0 lets nothing start: give 1 or more"),
+        (-1, "a limit of -1 lets nothing start: give 1 or more"),
+        (10**12, "a limit of 1,000,000,000,000 is too large: give at most 1,000,000, or none"),
+    ],
+)
+def test_a_limit_out_of_range_is_refused(most: int, problem: str) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        define_workflow("w", [step(one, concurrency_limit=most)])
+    [said] = refused.value.problems
+    assert said.startswith(f"workflow 'w': steps[0]: option concurrency_limit: {problem} (")

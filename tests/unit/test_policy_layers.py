@@ -115,6 +115,11 @@ def test_merging_has_no_order_of_its_own(low: Any, middle: Any, high: Any) -> No
     assert overridden(low, {}) == low
 
 
+def test_only_fields_of_policies_are_merged() -> None:
+    with pytest.raises(TypeError, match="merge_policies: over is 5: give the fields of a policy"):
+        merge_policies({"timeout": 5}, 5)  # type: ignore[arg-type]
+
+
 @given(st.lists(st.tuples(st.sampled_from(NAMES), options), max_size=4))
 def test_a_rule_that_is_added_counts_first_and_one_that_is_appended_last(listed: list[Any]) -> None:
     kept = PolicyRules(listed)

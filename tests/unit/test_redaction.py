@@ -37,7 +37,7 @@ def test_a_field_whose_name_sounds_like_a_secret_is_hidden(key: str) -> None:
     ("key", "value"),
     [("name", "jo"), ("prompt_tokens", 120), ("has_password", True), ("secret", None), ("keys", 3), ("author", "jo")],
 )
-def test_what_is_no_secret_is_shown(key: str, value: Any) -> None:
+def test_what_is_not_a_secret_is_shown(key: str, value: Any) -> None:
     assert DEFAULT.value(key, value) == value
 
 
@@ -55,6 +55,14 @@ def test_a_number_may_be_a_password() -> None:
         ("GET /x?token=hunter2&page=2", "GET /x?token=***&page=2"),
         ("Authorization: Basic aHVudGVyMg==", "Authorization: ***"),
         ("sent bearer abcdefgh.ijkl", "sent bearer ***"),
+        ("calling with Bearer abcdef", "calling with Bearer ***"),
+        ("401 for Bearer sk12345", "401 for Bearer ***"),
+        ("Bearer x1y", "Bearer ***"),
+        ("the bearer token has expired", "the bearer token has expired"),
+        ("sent Basic dXNlcjpwYXNz", "sent Basic ***"),
+        ("sent Basic am86cHc=", "sent Basic ***"),
+        ("401 for Token 9944b09199c6", "401 for Token ***"),
+        ("a basic understanding, token expired", "a basic understanding, token expired"),
         ("postgresql://me:hunter2@host/db is down", "postgresql://me:***@host/db is down"),
         ("used tokens=120", "used tokens=120"),
         ("the secret: be kind to basic understanding", "the secret: be kind to basic understanding"),
@@ -74,7 +82,10 @@ def test_further_words_come_from_a_setting() -> None:
     assert DEFAULT.value("customer_iban", "DE1") == "DE1"
 
 
-@pytest.mark.parametrize("text", ["token" * 800, "token-" * 700 + "=", "://" * 1300, 'password="' * 400, "a " * 2000])
+_LONG = ["token" * 800, "token-" * 700 + "=", "://" * 1300, 'password="' * 400, "a " * 2000, "basic " * 700]
+
+
+@pytest.mark.parametrize("text", [*_LONG, "bearer " * 600, "token " + "a" * 4000])
 def test_no_message_can_make_it_slow(text: str) -> None:
     before = time.perf_counter()
     DEFAULT.text(text)

@@ -15,6 +15,7 @@ from rival_workers.definition.files import register_paths
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.runtime.reloading import Reloader, modules_below
+from tests.support.output import is_printed
 
 SPEECH = "from reloaded_words import word\ndef says(): return word()\nsteps = [says]\n"
 
@@ -133,10 +134,16 @@ def test_a_file_that_registers_by_itself_is_followed_too(followed: Followed, mon
 
 
 @pytest.mark.parametrize(
-    "broken", ["def (", "steps = [7]", "import reloaded_words\nraise OSError"], ids=["syntax", "steps", "import"]
+    ("broken", "reason"),
+    [
+        ("def (", " cannot be imported: SyntaxError: invalid syntax (speech.py, line 1) ("),
+        ("steps = [7]", " workflow 'speech': steps[0]: 7 is not a step: "),
+        ("import reloaded_words\nraise OSError", " cannot be imported: OSError: "),
+    ],
+    ids=["syntax", "steps", "import"],
 )
 def test_a_broken_file_is_reported_once_and_everything_stays_as_it_was(
-    followed: Followed, caplog: pytest.LogCaptureFixture, broken: str
+    followed: Followed, caplog: pytest.LogCaptureFixture, broken: str, reason: str
 ) -> None:
     followed.follow()
     old, modules = followed.newest(), modules_below([followed.directory])
@@ -144,8 +151,9 @@ def test_a_broken_file_is_reported_once_and_everything_stays_as_it_was(
     followed.look()
     followed.look()
     [record] = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert "speech.py cannot be loaded; the previous version stays" in record.message
-    assert str(followed.directory / "speech.py") in record.message
+    what, why = record.message.splitlines()
+    assert what == "speech.py cannot be loaded; the previous version stays:"
+    assert is_printed([f"{followed.directory / 'speech.py'}:…{reason}…"], [why])
     assert followed.newest() is old
     assert [name for name in modules if "speech" in name]
     assert modules_below([followed.directory]).keys() == modules.keys()

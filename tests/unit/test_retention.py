@@ -21,7 +21,7 @@ def test_a_file_says_how_long_its_runs_are_kept(tmp_path: Path) -> None:
     assert register_workflow_file(file, Registry()).retention == 60
 
 
-def test_the_builder_says_the_same_and_it_is_no_other_version() -> None:
+def test_the_builder_says_the_same_and_the_version_stays() -> None:
     kept = create_workflow("w").step(clean).retention(dt.timedelta(days=1)).build()
     plain = create_workflow("w").step(clean).build()
     assert (kept.retention, plain.retention) == (86_400, None)

@@ -55,6 +55,32 @@ def test_the_builder_says_the_same() -> None:
     assert (planned.rule, planned.catch_up, planned.input) == (Rule(every=3600), "none", '{"region":"eu"}')
 
 
+def test_a_schedule_has_the_options_of_its_runs(tmp_path: Path) -> None:
+    options: Any = {"labels": {"by": "clock"}, "deadline": 60.0, "priority": "low"}
+    options |= {"singleton": "one", "on_conflict": "queue"}
+    rules: Any = [({"name": "one"}, {"timeout": 60.0})]
+    of_builder = create_workflow("w").step(clean, name="one").schedule(60, **options, policies=rules).build().schedule
+    line = f"schedule = Schedule(60, **{options!r}, policies={rules!r})"
+    assert of_builder is not None
+    assert of_builder.options == of_file(tmp_path, line).schedule.options
+    stored = of_builder.options.given
+    assert stored == options | {"policies": [[{"name": "one"}, {"timeout": 60.0}]], "policies_mode": "merge"}
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"singleton": "one"}, 'schedule: a tick whose singleton place is taken is skipped, or waits: give "skip"'),
+        ({"priority": "urgent"}, "schedule: "),
+        ({"policies": [("a", {"timeout": -1})]}, r"schedule: policies\[0\]: option timeout"),
+        ({"policies": [("chrage", {"timeout": 1})]}, r"schedule: policies\[0\]: workflow 'w' has no step 'chrage'"),
+    ],
+)
+def test_wrong_options_of_its_runs_are_reported_at_registration(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DefinitionError, match=problem):
+        create_workflow("w").step(clean, name="charge").schedule(60, **options).build()
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
@@ -70,7 +96,7 @@ def test_what_does_not_fit_is_reported_at_registration(options: dict[str, Any], 
         create_workflow("w").input(Night).step(clean).schedule("0 2 * * *", **options).build()
 
 
-def test_another_time_is_no_other_version() -> None:
+def test_another_time_does_not_change_the_version() -> None:
     versions = {create_workflow("w").step(clean).schedule(seconds).build().version for seconds in (60, 120)}
     assert versions == {create_workflow("w").step(clean).build().version}
 

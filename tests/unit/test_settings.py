@@ -84,7 +84,7 @@ NUMBERS = {
     "patience",
     "stalled_after",
 }
-URLS = {"database_url", "broker_url", "flower_url", "dashboard_url"}
+URLS = {"database_url", "broker_url", "flower_url", "dashboard_url", "dashboard_database_url"}
 TEXTS = {"queue", "key_prefix", "failpoint", "redact", "proxy_secret"}
 OTHERS = {"workflows", "allow_shell", "log_format", "queues", "priorities"}
 NOT_NUMBERS = [
@@ -188,8 +188,10 @@ def test_bytes_that_are_not_unicode_are_refused_except_in_names_of_files(name: s
 
 
 def test_a_queue_has_a_name_and_a_log_a_known_format() -> None:
-    assert "1 to 200 characters" in str(refused("queue", "  "))
-    assert "one of console, json" in str(refused("log_format", "xml"))
+    assert str(refused("queue", "  ")) == (
+        "RIVAL_QUEUE='  ' is not a usable text: give 1 to 200 characters of Unicode without NUL."
+    )
+    assert str(refused("log_format", "xml")) == "RIVAL_LOG_FORMAT='xml' is not one of console, json."
 
 
 @pytest.mark.parametrize("url", NOT_URLS, ids=range(len(NOT_URLS)))
@@ -199,7 +201,7 @@ def test_a_url_that_is_none_is_refused_without_showing_its_password(name: str, u
         url = url.replace("postgresql", "amqp")
     error = refused(name, url)
     assert "s3cret" not in str(error)
-    assert ("postgresql://" in error.expected) == (name == "database_url")
+    assert ("postgresql://" in error.expected) == (name in ("database_url", "dashboard_database_url"))
 
 
 @pytest.mark.parametrize(

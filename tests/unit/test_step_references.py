@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import gc
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,21 @@ def problems(*steps: Any, **options: Any) -> list[str]:
     except DefinitionError as error:
         return error.problems
     return workflow.unseen
+
+
+def the_problem(*steps: Any) -> str:
+    """The only one, without the workflow before it and the place after it."""
+    [found] = problems(*steps)
+    return re.sub(r" \([^ ]+:\d+\)$", "", found.removeprefix("workflow 'w': "))
+
+
+def comes_later(step: str, other: str) -> str:
+    return f"step {step!r} reads steps.{other}, but {other!r} comes later: move it before this one"
+
+
+def unknown(step: str, reads: str, name: str, known: str) -> str:
+    elsewhere = "If a workflow around this one has it, register that one, or check"
+    return f'step {step!r} reads {reads}, but no step {name!r} exists: {known} {elsewhere} `"{name}" in steps` first.'
 
 
 # -- what counts as reading -----------------------------------------------------------------------------------
@@ -178,35 +194,53 @@ def test_all_of_them_are_reported_at_once_with_the_other_problems() -> None:
 
 def test_what_is_around_or_elsewhere_at_the_same_time_does_not_come_before() -> None:
     other_way = branch("way", when=lambda: True, then=[reads_last], otherwise=[last])
-    assert "is in the other branch of 'way'" in problems(other_way)[0]
+    assert (
+        the_problem(other_way)
+        == "step 'way/reads_last' reads steps.last, but 'last' is in the other branch of 'way': only one of them runs"
+    )
     at_once = parallel("both", [reads_last, last])
-    assert "runs at the same time: read it after 'both'" in problems(at_once)[0]
+    assert (
+        the_problem(at_once)
+        == "step 'both/reads_last' reads steps.last, but 'last' runs at the same time: read it after 'both'"
+    )
 
     def reads_way(steps: Any) -> Any:
         return steps.way.result
 
     within = branch("way", when=lambda: True, then=[reads_way])
-    assert "'way' has not ended by then" in problems(within)[0]
+    assert (
+        the_problem(within)
+        == "step 'way/reads_way' reads steps.way, but 'way' has not ended by then: one of the two is within the other"
+    )
     asks = branch("way", when=reads_last, then=[last])
-    assert "'last' has not ended by then" in problems(asks)[0]
+    assert (
+        the_problem(asks)
+        == "step 'way!when' reads steps.last, but 'last' has not ended by then: one of the two is within the other"
+    )
 
 
 def test_names_within_branches_and_parallels_are_seen_from_behind_them_but_not_those_of_items() -> None:
     assert problems(branch("way", when=lambda: True, then=[last]), reads_last) == []
     assert problems(parallel("both", [[first, last]]), reads_last) == []
-    assert "no step 'last'" in problems(for_each("all", items=list, do=[last]), reads_last)[0]
+    assert the_problem(for_each("all", items=list, do=[last]), reads_last) == unknown(
+        "reads_last", "steps.last", "last", "its steps are all, reads_last."
+    )
 
 
-def test_in_a_loop_a_later_step_is_that_of_the_turn_before() -> None:
+def test_in_a_loop_a_later_step_is_that_of_the_iteration_before() -> None:
     assert problems(loop("turns", do=[reads_last, last], max_iterations=3)) == []
     assert problems(loop("turns", do=[last], until=reads_last)) == []
     assert problems(loop("turns", do=[last], while_=reads_last)) == []
-    assert "comes later" in problems(for_each("all", items=list, do=[reads_last, last]))[0]
-    assert "comes later" in problems(loop("turns", do=[reads_last], max_iterations=3), last)[0]
+    assert the_problem(for_each("all", items=list, do=[reads_last, last])) == comes_later("all[]/reads_last", "last")
+    assert the_problem(loop("turns", do=[reads_last], max_iterations=3), last) == comes_later(
+        "turns[]/reads_last", "last"
+    )
 
 
 def test_the_nearest_of_two_with_the_same_name_is_meant() -> None:
-    assert "comes later" in problems(last, for_each("all", items=list, do=[reads_last, last]))[0]
+    assert the_problem(last, for_each("all", items=list, do=[reads_last, last])) == comes_later(
+        "all[]/reads_last", "last"
+    )
 
 
 def test_a_whole_path_must_be_one_of_the_plan() -> None:
@@ -214,7 +248,9 @@ def test_a_whole_path_must_be_one_of_the_plan() -> None:
         return steps["all[3]/last"].result
 
     assert problems(for_each("all", items=list, do=[last]), by_path) == []
-    assert "no step 'all[3]/last'" in problems(for_each("all", items=list, do=[first]), by_path)[0]
+    assert the_problem(for_each("all", items=list, do=[first]), by_path) == unknown(
+        "by_path", "steps['all[3]/last']", "all[3]/last", "its steps are all, by_path."
+    )
 
 
 def test_a_step_may_look_at_itself_and_a_handler_at_anything() -> None:
@@ -231,8 +267,10 @@ def test_a_step_may_look_at_itself_and_a_handler_at_anything() -> None:
 def test_a_nested_workflow_may_read_what_comes_before_it_in_the_one_around_it() -> None:
     inner = create_workflow("inner").step(reads_first)
     assert problems(first, workflow(inner.build())) == []
-    assert "comes later" in problems(workflow(inner.build()), first)[0]
-    assert "no step 'first'" in problems(last, workflow(inner.build()))[0]
+    assert the_problem(workflow(inner.build()), first) == comes_later("inner/reads_first", "first")
+    assert the_problem(last, workflow(inner.build())) == unknown(
+        "inner/reads_first", "steps.first", "first", "did you mean 'reads_first'?"
+    )
     with pytest.raises(DefinitionError, match="If a workflow around this one has it, register that one"):
         inner.register(Registry())
 

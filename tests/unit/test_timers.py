@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from rival_client.model.timers import EARLY, LEAD, NEVER_PUBLISHED, Look, backoff, first_rings, is_due, is_near, look_at
+from rival_client.model.timers import (
+    EARLY,
+    LEAD,
+    NEVER_PUBLISHED,
+    NextLook,
+    backoff,
+    first_rings,
+    is_due,
+    is_near,
+    look_at,
+)
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(None, False), (0.0, True), (30.0, True), (30.1, False)])
@@ -18,8 +28,8 @@ def test_a_timer_is_due_at_its_time_within_the_precision_of_countdowns(left: flo
 
 
 def test_the_keeper_looks_at_a_published_timer_after_it_and_at_a_far_one_before_it() -> None:
-    assert look_at(20.0, True, grace=10.0) == Look(30.0, 0)
-    assert look_at(60.0, False, grace=10.0) == Look(60.0 - LEAD, NEVER_PUBLISHED)
+    assert look_at(20.0, True, grace=10.0) == NextLook(30.0, 0)
+    assert look_at(60.0, False, grace=10.0) == NextLook(60.0 - LEAD, NEVER_PUBLISHED)
 
 
 def test_a_row_without_a_grace_period_was_never_published() -> None:

@@ -34,12 +34,12 @@ def chop(last_step: Any) -> Any:
     return last_step
 
 
-def tell(error: Any) -> None: ...
+def report(error: Any) -> None: ...
 
 
 def test_the_builder_and_the_list_make_the_same_workflow() -> None:
-    built = create_workflow("tree").input(Tree).step(find).step(chop, timeout=60).on_error(tell).build()
-    listed = define_workflow("tree", [find, step(chop, timeout=60)], input=Tree, on_error=tell)
+    built = create_workflow("tree").input(Tree).step(find).step(chop, timeout=60).on_error(report).build()
+    listed = define_workflow("tree", [find, step(chop, timeout=60)], input=Tree, on_error=report)
     assert built.plan == listed.plan
     assert (built.name, built.version, built.input_schema) == (listed.name, listed.version, listed.input_schema)
 
@@ -88,8 +88,8 @@ def test_a_workflow_without_a_name_is_refused(name: Any) -> None:
         define_workflow(name, [find])
 
 
-@pytest.mark.parametrize("on_error", [3, "tell"])
-def test_a_handler_that_is_no_function_is_refused(on_error: Any) -> None:
+@pytest.mark.parametrize("on_error", [3, "report"])
+def test_a_handler_that_is_not_a_function_is_refused(on_error: Any) -> None:
     with pytest.raises(DefinitionError, match="on_error"):
         define_workflow("w", [find], on_error=on_error)
 
@@ -116,8 +116,7 @@ def test_all_problems_of_an_input_are_named() -> None:
     workflow = define_workflow("w", [find], input=Tree)
     with pytest.raises(ValueError) as caught:
         workflow.read_input({"height": -1})
-    assert "kind: " in str(caught.value)
-    assert "height: " in str(caught.value)
+    assert str(caught.value) == "kind: Field required; height: Input should be greater than 0"
 
 
 def test_without_an_input_type_anything_goes_through_as_it_is() -> None:
@@ -127,7 +126,7 @@ def test_without_an_input_type_anything_goes_through_as_it_is() -> None:
 
 
 def test_a_path_leads_to_the_step_or_handler_and_an_unknown_one_to_nothing() -> None:
-    workflow = define_workflow("w", [step(find, on_error=tell), chop], on_error=tell)
+    workflow = define_workflow("w", [step(find, on_error=report), chop], on_error=report)
     for path in ("find", "chop", "find!on_error", "!on_error"):
         assert workflow.call_at(path) is not None, path
     for path in ("chop!on_error", "nobody", ""):

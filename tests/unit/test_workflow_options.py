@@ -65,6 +65,12 @@ def test_an_option_of_steps_is_refused_with_the_place_for_it(option: str) -> Non
         flow("w", registry=Registry(), **{option: 1})(clean)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("option", ["circuit_breaker", "deadline"])
+def test_an_option_that_flows_do_not_have_is_not_advised_for_them(option: str) -> None:
+    with pytest.raises(DefinitionError, match=rf"{option} is an option of steps, not of a workflow: [^@]*$"):
+        flow("w", registry=Registry(), **{option: 1})(clean)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("steps", [None, clean, "clean", {"fn": clean}, 5])
 def test_steps_are_a_list(steps: Any) -> None:
     with pytest.raises(DefinitionError, match="workflow 'w': steps: give a list of steps, not"):

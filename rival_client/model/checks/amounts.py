@@ -14,7 +14,7 @@ from rival_client.model.checks.argument_errors import invalid
 #: A hundred years, in seconds. A time that far ahead can be stored and read on every store.
 MAX_SECONDS = 100 * 365 * 86_400.0
 MAX_LIMIT = 1_000_000
-#: What a database takes as an integer, and as a large one.
+#: The largest values of the column types integer and bigint.
 MAX_INT, MAX_BIGINT = 2**31 - 1, 2**63 - 1
 
 
@@ -63,7 +63,7 @@ def _length(value: object) -> float | None:
 
 
 def timeout(value: object, argument: str = "timeout") -> float | None:
-    """How long to wait at most. None and infinity: for ever. What is over already: not at all."""
+    """How long to wait at most. None and infinity: for ever. Negative: 0."""
     length = math.inf if value is None else _length(value)
     if length is None or math.isnan(length):
         raise invalid(argument, value, "a timeout: give seconds, a timedelta, or None to wait for ever")

@@ -1,4 +1,4 @@
-"""How a rejected argument is shown and reported: shortened, and as one kind of error."""
+"""Makes the error for a rejected argument, with a shortened form of its value."""
 
 from __future__ import annotations
 

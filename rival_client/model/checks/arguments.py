@@ -18,7 +18,7 @@ from rival_client.model.payload import dump, load
 
 #: Ids, names, topics and keys are parts of indexes: Postgres takes no more than 2,700 bytes for an entry.
 MAX_NAME = 200
-#: What is looked for may be longer than what is made: a child run has its parent's id within its own.
+#: Ids to look up may be longer than new ids: the id of a child run contains the id of its parent.
 MAX_LOOKED_FOR = 1000
 #: Bytes of the fields that a filter asks for.
 MAX_FILTER = 64 * 1024
@@ -74,7 +74,7 @@ def name(argument: str, value: object) -> str:
 
 
 class HasName(Protocol):
-    """A workflow or a flow itself, where its code is at hand."""
+    """A workflow or a flow, given as an object instead of by its name."""
 
     @property
     def name(self) -> str: ...
@@ -84,6 +84,10 @@ class HasName(Protocol):
 
 def workflow(value: object) -> str:
     """The name of a workflow, given as text or as the workflow itself."""
+    if not isinstance(value, str) and hasattr(value, "register"):
+        raise InvalidArgument(
+            "workflow", f"this {type(value).__name__} is not registered: give what its register() returns."
+        )
     is_itself = not isinstance(value, str) and hasattr(value, "name") and hasattr(value, "version")
     return name("workflow", getattr(value, "name", value) if is_itself else value)
 

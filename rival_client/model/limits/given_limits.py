@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rival_client.model.limits.limit_options import checked_limit
-from rival_client.model.limits.limits import Limit
+from rival_client.model.limits.limits import MAX_LIMIT, Limit
 
 
 def read_limits(option: str, value: Any, problems: list[str]) -> tuple[Limit, ...]:
@@ -44,18 +44,24 @@ def _read(option: str, value: Any, problems: list[str]) -> Limit | None:
         if value is None:
             return None
     if isinstance(value, int) and not isinstance(value, bool) and not wants_rate:
-        if value < 1:
-            problems.append(f"option {option}: a limit of {value} lets nothing start: give 1 or more")
+        if not 1 <= value <= MAX_LIMIT:
+            problems.append(f"option {option}: {_out_of_range(value)}")
             return None
         return Limit(max=value)
     if isinstance(value, Limit) and value.is_rate == wants_rate:
         return value
     if isinstance(value, Limit):
-        other = "rate_limit" if value.is_rate else "concurrency_limit"
-        problems.append(f"option {option}: {value.name or value.max!r} is for {other}: give {example}")
+        other = "rate(…) is for rate_limit" if value.is_rate else "limit(…) is for concurrency_limit"
+        problems.append(f"option {option}: {other}: give {example}")
     else:
         problems.append(f"option {option}: {value!r} is not a limit: give {example}")
     return None
+
+
+def _out_of_range(value: int) -> str:
+    if value < 1:
+        return f"a limit of {value} lets nothing start: give 1 or more"
+    return f"a limit of {value:,} is too large: give at most {MAX_LIMIT:,}, or none"
 
 
 def _of_fields(option: str, fields: dict[str, Any], problems: list[str]) -> Limit | None:
@@ -67,6 +73,6 @@ def _of_fields(option: str, fields: dict[str, Any], problems: list[str]) -> Limi
 
 
 def functions_of(value: Any) -> list[Limit]:
-    """Of the value of an option, the limits whose keys functions make."""
+    """The limits in the value of an option whose keys are made by functions."""
     given = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     return [one for one in given if isinstance(one, Limit) and one.function is not None]

@@ -68,13 +68,13 @@ def _problems_of(template: str) -> list[str]:
     found = [why for place in places if (why := problem_of_key(place)) is not None]
     if set(_PLACE.sub("", template)) & set("{}"):
         found.append(f"{template!r} has a brace that does not belong to a place such as {{input.order}}")
-    if not places:
+    elif not places:
         found.append(f"{template!r} is the same for all runs: name a value, as in '{template}:{{input.order}}'")
     return found
 
 
 def checked_key(value: object, option: str = "idempotency_key") -> str:
-    """What the function of an option has returned."""
+    """Checks the key that the function of an option has returned."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str) or not value or len(value) > MAX_KEY or "\x00" in value:

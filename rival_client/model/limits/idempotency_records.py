@@ -1,4 +1,4 @@
-"""Idempotency keys as rows have them: the full name of a key, and what is known of one."""
+"""Idempotency keys as stored: the full name of a key, and the record of its owner and result."""
 
 from __future__ import annotations
 

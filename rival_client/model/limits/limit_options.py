@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
+from rival_client.errors import InvalidArgument
+from rival_client.model.checks.argument_errors import shown
 from rival_client.model.checks.arguments import MAX_NAME
 from rival_client.model.limits.key_paths import problem_of_key
-from rival_client.model.limits.limits import Limit, OnFull
+from rival_client.model.limits.limits import MAX_LIMIT, Limit, OnFull
 
 #: Where the key is, or a function that makes it; it can have the parameters of the step's function.
 Key = str | Callable[..., Any] | None
+_EXPECTED = {
+    "max": f"a whole number from 1 to {MAX_LIMIT:,}",
+    "per": "a duration: give more than 0 seconds, or a timedelta",
+    "burst": f"a whole number from 0 to {MAX_LIMIT:,}",
+    "max_waiting": "a whole number from 0 on, or None",
+    "on_full": " or ".join(map(repr, get_args(OnFull))),
+}
 #: The options of a step that are limits.
 LIMITS = ("concurrency_limit", "rate_limit")
 
@@ -49,7 +58,8 @@ def rate(
 ) -> Limit:
     """So many starts in any `per` seconds, in the whole fleet: `rate("openai", 50, per=1)`, or `rate(50, per=1)`.
 
-    `burst`: so many more at once after a quiet time.
+    They are spaced evenly: `rate(10, per=60)` starts one every 6 seconds, also after a quiet time. `burst`: so many
+    more may start at once after a quiet time, and in any `per` seconds. `rate(10, per=60, burst=9)` starts ten at once.
     """
     its_name, its_max = _named(name, max)
     per = per.total_seconds() if isinstance(per, dt.timedelta) else per
@@ -60,24 +70,36 @@ def rate(
 def _named(name: Any, max: Any) -> tuple[Any, Any]:
     """The number alone, or a name and the number."""
     if max is None and isinstance(name, str):
-        raise ValueError(f"{name!r} is the name of a limit, and its number is missing: give {name!r}, 5")
+        raise InvalidArgument("max", f"{name!r} is the name of a limit, and its number is missing: give {name!r}, 5")
     if isinstance(max, str) and not isinstance(name, str):
-        raise ValueError(f"the name comes before the number: give {max!r}, {name!r}")
+        raise InvalidArgument("name", f"the name comes before the number: give {max!r}, {name!r}")
     return (None, name) if max is None else (name, max)
 
 
 def checked_limit(*, key: Any = None, **fields: Any) -> Limit:
+    of = f" (limit {fields['name']!r})" if isinstance(fields.get("name"), str) else ""
     try:
         found = Limit.by(key, **fields) if callable(key) else Limit(key=key, **fields)
     except ValidationError as error:
-        raise ValueError("; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())) from None
+        field, problem = _first_problem(error)
+        raise InvalidArgument(field, problem + of) from None
     if problems := problems_of(found):
-        raise ValueError("; ".join(problems))
+        field, _, problem = problems[0].partition(": ")
+        raise InvalidArgument(field, problem + of)
     return found
 
 
+def _first_problem(error: ValidationError) -> tuple[str, str]:
+    """The field, and what is wrong with it."""
+    first = error.errors()[0]
+    field = ".".join(map(str, first["loc"]))
+    if field not in _EXPECTED:
+        return field, str(first["msg"])
+    return field, f"{shown(first['input'])} is not {_EXPECTED[field]}"
+
+
 def problems_of(one: Limit) -> list[str]:
-    """What is wrong with it beyond its types."""
+    """Returns the problems of a limit that its types do not show."""
     found = [
         f"{field}: {problem}"
         for field, place in (("key", one.key), ("fair", one.fair))

@@ -1,4 +1,4 @@
-"""What uses a limit and what waits for it, as plain values."""
+"""Limits, their use and their queues, as plain values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LimitRecord:
     #: What the definition says, and the operator who has set another maximum.
     defined_max: int | None
     set_by: str | None
-    #: How many keys it has at this time, how many slots they use, and how many steps and runs wait.
+    #: How many keys it has at this time, how many slots they use (a rate has none), and how many steps and runs wait.
     keys: int
     used: int
     waiting: int

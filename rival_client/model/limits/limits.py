@@ -16,8 +16,8 @@ from rival_client.model.limits.limit_shards import shards_of
 
 OnFull = Literal["wait", "skip", "fail"]
 MAX_LIMIT = 1_000_000
-#: A ticket of a group of its `fair` comes so many seconds after the one before it of the same group.
-TURN = 3600.0
+#: Seconds by which a ticket is placed after the ticket before it of the same `fair` group.
+ROUND = 3600.0
 #: Seconds by which a priority level moves a ticket.
 LEVEL = 60.0
 #: A function of the definition makes the key, and is found at `charge!by:tenant_of`: its place is this and its name.
@@ -29,23 +29,23 @@ class Limit(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    max: int = Field(ge=1, le=MAX_LIMIT)
+    max: int = Field(ge=1, le=MAX_LIMIT, strict=True)
     #: None: named after the workflow and the step.
     name: str | None = None
     #: Where its key is: `input.tenant`, or the function that makes it. None: one gate for all.
     key: str | None = None
     #: The key that the function has made for one step.
     made: str | None = Field(default=None, exclude=True)
-    #: Where the group is between which it is fair.
+    #: Where the group is. Groups with waiting steps are served in rotation.
     fair: str | None = None
-    per: float | None = Field(default=None, gt=0)
-    #: How many starts of a rate may come at once after a quiet time, beyond `max`.
-    burst: int = Field(default=0, ge=0, le=MAX_LIMIT)
+    per: float | None = Field(default=None, gt=0, strict=True)
+    #: How many starts of a rate may come earlier than its even pace after a quiet time; in any `per` beyond `max`.
+    burst: int = Field(default=0, ge=0, le=MAX_LIMIT, strict=True)
     on_full: OnFull = "wait"
-    #: So many wait at one gate; a step that comes then fails.
-    max_waiting: int | None = Field(default=None, ge=0)
+    #: How many may wait at one gate, those that a rate has called among them; a further step fails.
+    max_waiting: int | None = Field(default=None, ge=0, strict=True)
 
-    #: As the definition gives it. It is not data: what is stored has its name.
+    #: The function itself, as the definition gives it; only its name is stored.
     _function: Callable[..., Any] | None = PrivateAttr(default=None)
 
     @classmethod
@@ -60,7 +60,7 @@ class Limit(BaseModel):
 
     @property
     def needs_function(self) -> bool:
-        """Its key is not known before its function was called."""
+        """Whether a function that has not been called yet makes the key."""
         return self.made is None and self.key is not None and self.key.startswith(BY_FUNCTION)
 
     def key_for(self, values: Mapping[str, Any]) -> str:
@@ -98,12 +98,12 @@ def rank_of(base: float, level: int = 0) -> float:
 
 
 def fair_base(at: float, first: float | None, last: float | None) -> float:
-    """The base of a ticket that arrives at `at`: a turn after the last one of its group, and not before the turn of the
-    first ticket in the queue has been served. Otherwise a group that comes late, or sends one step after the other,
-    would be served for all the turns that it has not waited for."""
-    turns = [at]
+    """The base of a ticket that arrives at `at`: one round after the last ticket of its group, and at the earliest in
+    the middle of the round that is being served. Otherwise a group that comes late, or sends one step after the other,
+    would get all the rounds for which it has not waited."""
+    rounds = [at]
     if last is not None:
-        turns.append(last + TURN)
+        rounds.append(last + ROUND)
     if first is not None and first > at:
-        turns.append(first + TURN / 2)
-    return max(turns)
+        rounds.append(first + ROUND / 2)
+    return max(rounds)

@@ -1,7 +1,8 @@
 """The singleton key of a run as data. Pure.
 
-At most one run of a workflow with the same key runs: each takes the only slot of a limit when it begins. The row of the
-run keeps the key with its policies. The column `singleton` is the place: it keeps other starts from becoming runs.
+At most one run of a workflow with the same key runs: each run takes the only slot of a limit when it begins. The key is
+stored with the policies of the run. The column `singleton` is the place of the key: while a run has it, other starts
+with the key do not become runs.
 """
 
 from __future__ import annotations

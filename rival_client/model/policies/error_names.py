@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Any
@@ -13,14 +14,17 @@ def dotted_name(error: type[BaseException]) -> str:
 
 
 def names_of(error: type[BaseException], code: str | None = None) -> tuple[str, ...]:
-    """The names of the class and of the classes that it is made from; the code is one more name."""
+    """The names of the class and of its base classes; the code is one more name."""
     own = tuple(dotted_name(one) for one in error.__mro__ if issubclass(one, BaseException))
     return own if code is None else (code, *own)
 
 
 def matching(patterns: Iterable[str], names: Iterable[str]) -> str | None:
-    """The first pattern that names one of these. A pattern without a dot is also the name of a class alone."""
-    known = {*names, *(name.rpartition(".")[2] for name in names)}
+    """The first pattern that names one of these. A pattern without a dot is also the name of a class alone, and
+    `builtins.KeyError` is `KeyError`."""
+    names = tuple(names)
+    own = (f"builtins.{name}" for name in names if isinstance(getattr(builtins, name, None), type))
+    known = {*names, *own, *(name.rpartition(".")[2] for name in names)}
     return next((one for one in patterns if any(fnmatchcase(name, one) for name in known)), None)
 
 

@@ -1,4 +1,4 @@
-"""What a step does instead of failing, as data: a value, one more attempt with other values, or a function."""
+"""The fallback of a step, as data: a value, one more attempt with other values, or a function."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Fallback(BaseModel):
 
 
 def fell_back(shape: Shape, error: dict[str, Any] | None, overrides: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What the row of a step keeps, so that it falls back once, and so that users see why."""
+    """The value of the column `fallback`: it ensures that a step falls back once, and shows why."""
     why = {name: (error or {}).get(name) for name in ("type", "message", "attempt")}
     changed = {} if overrides is None else {"overrides": overrides}
     return {"shape": shape, **changed, "error": {name: value for name, value in why.items() if value is not None}}

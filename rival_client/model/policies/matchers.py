@@ -88,8 +88,7 @@ class Matcher:
     def dump(self) -> dict[str, Any]:
         found = {key: getattr(self, key) for key in ("name", "regex", "path", "workflow", "tag", "labels")}
         data: dict[str, Any] = {key: value for key, value in found.items() if value}
-        if self.labels:
-            data["labels"] = dict(self.labels)
+        data |= {"labels": dict(self.labels)} if self.labels else {}
         if self.kind:
             data["kind"] = list(self.kind)
         if self.all:
@@ -117,7 +116,7 @@ def load_matcher(data: Mapping[str, Any]) -> Matcher:
 
 
 def matcher_problems(data: Mapping[str, Any], depth: int = 0) -> list[str]:
-    """What is wrong with a matcher that is given as data; `depth` is how many others hold it."""
+    """Returns the problems of a matcher that is given as data. `depth`: the number of matchers around it."""
     if depth > MAX_DEPTH:
         return [f"all: more than {MAX_DEPTH} levels"]
     known = ("name", "regex", "kind", "path", "workflow", "tag", "labels", "all")
@@ -143,7 +142,7 @@ def read_matcher(given: Any, problems: list[str]) -> Matcher | None:
         case Matcher():
             return given
         case str():
-            return Matcher(name=given)
+            return read_matcher({"name": given}, problems)
         case Mapping():
             found = matcher_problems(given)
             problems += found
@@ -201,6 +200,10 @@ def labelled(**labels: str) -> Matcher:
     return load_matcher({"labels": labels})
 
 
-def every(*matchers: Matcher) -> Matcher:
+def every(*matchers: str | Matcher | Mapping[str, Any]) -> Matcher:
     """Nodes that all of these match."""
-    return Matcher(all=matchers)
+    problems: list[str] = []
+    found = [read_matcher(one, problems) for one in matchers]
+    if problems or not found or None in found:
+        raise ValueError("; ".join(problems) or "every: give matchers or names of steps")
+    return Matcher(all=tuple(one for one in found if one is not None))

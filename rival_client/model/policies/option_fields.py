@@ -1,4 +1,4 @@
-"""What is known of each option of a step: which are durations, and which kinds of steps can have them."""
+"""Properties of each option of a step: whether it is a duration, and which kinds of steps can have it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,12 @@ def fields_of(target: Target) -> frozenset[str]:
 
 
 def can_have(target: Target, name: str, value: Any) -> bool:
-    """Whether a target can have this value of a field. Only a step can be external, and no rule changes that."""
+    """Whether a target can have this value of a field, as JSON. Only a step can be external, and no rule changes that.
+    A step of a flow falls back to a value; the flow handles other failures."""
+    if target == "flow_step" and name == "fallback":
+        return value is None or value["shape"] == "value"
+    if target == "flow_step" and name == "on_failure":
+        return value not in ("compensate", "dead_letter")
     if name != "execution_mode" or target == "step":
         return name in fields_of(target)
     is_external = bool(value == "external")

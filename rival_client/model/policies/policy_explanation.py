@@ -1,4 +1,4 @@
-"""Where the options of a step come from, field by field. Pure."""
+"""Explains, field by field, where the options of a step come from. Pure."""
 
 from __future__ import annotations
 

@@ -13,6 +13,10 @@ from rival_client.model.policies.policy_rules import overridden
 
 def merge_policies(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Both, field by field; `over` wins. `max_attempts` and `max_retries` count as one field."""
+    for name, given in (("base", base), ("over", over)):
+        if not isinstance(given, Mapping):
+            fields = "give the fields of a policy, such as {'timeout': 60}"
+            raise TypeError(f"merge_policies: {name} is {given!r}: {fields}")
     return overridden(base, over)
 
 

@@ -1,4 +1,4 @@
-"""The rules of the fleet as data, with the version that says whether they have changed."""
+"""The rules of the fleet as data, with a version that changes with them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Policies that are given as data: rules of a run (`run(policies=…)`) and rules of the fleet. Pure.
 
-They reach workers through the database, so they hold no functions: a predicate of a workflow is used by its name, as a
-tag.
+They reach workers through the database, so they contain no functions. A rule refers to a predicate of a workflow by its
+name, as a tag.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RunPolicies:
     """The rules of one run."""
 
     rules: tuple[Rule, ...] = ()
-    #: "replace": the options of the steps and the rules of the workflow do not apply.
+    #: "replace": the options of the steps and the rules of the workflow do not apply, except their limits.
     mode: PoliciesMode = "merge"
 
     def dump(self) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def _places(nodes: Sequence[Mapping[str, Any]], scope: str) -> Iterator[_Place]:
 
 
 def _conditions(match: Matcher) -> Iterator[Matcher]:
-    """Those with a workflow first: they say whether the others can apply."""
+    """Conditions with a workflow come first: they decide whether the others can apply."""
     inner = [match, *(deeper for one in match.all for deeper in _conditions(one))]
     yield from sorted(inner, key=lambda one: one.workflow is None)
 

@@ -62,8 +62,8 @@ class StepConfig(BaseModel):
     kill_on_timeout: bool = amount(
         False, "Kill the process that still runs the attempt after its timeout (prefork only)."
     )
-    max_retries: int | None = amount(None, "Retry every exception, at most so many times.", ge=0)
-    max_attempts: int | None = amount(None, "The most attempts of what asks for a retry.", ge=1)
+    max_retries: int | None = amount(None, "How many times every exception is retried.", ge=0)
+    max_attempts: int | None = amount(None, "The most attempts, if an error asks for a retry.", ge=1)
     retry_on: tuple[str, ...] | None = option(
         None, "Only these errors are retried with `max_retries`; with `max_attempts` they ask for a retry."
     )
@@ -79,13 +79,14 @@ class StepConfig(BaseModel):
     )
     execution_mode: ExecutionMode = option(
         "durable",
-        '"inline": it runs right after the step before, in the same process and without a message. "external": its '
-        "function only begins it, and an external system completes it; only of a step, and not in rules.",
+        '"inline": it runs right after the step before, in the same process and without a message; quick ones that '
+        'follow each other are committed together. "external": its function only begins it, and an external system '
+        "completes it; only for a step, and not in rules.",
     )
     deadline: float | None = amount(
         None,
-        "Seconds that the step has from its opening, over all attempts; an external system, from the return of the "
-        "function.",
+        "Seconds from the opening of the step to its end, over all attempts; for an external step, from the return of "
+        "its function.",
         targets=("step", "external"),
         duration=True,
         gt=0,
@@ -102,7 +103,7 @@ class StepConfig(BaseModel):
     )
     queue_timeout: float | None = amount(
         None,
-        "Seconds that the first attempt may wait for a worker, without its delay.",
+        "Seconds that the first attempt may wait for a worker; a `delay` does not count.",
         targets=("step", "external", "function", "flow"),
         duration=True,
         gt=0,
@@ -131,7 +132,7 @@ class StepConfig(BaseModel):
 
     retry_budget: int | None = amount(
         None,
-        "Retries of all steps of the run that have a budget, together.",
+        "The most retries of all steps of the run that have a budget, together.",
         targets=("step", "external", "function", "flow"),
         ge=0,
     )
@@ -139,8 +140,15 @@ class StepConfig(BaseModel):
         (), "How many attempts run at once, in the whole fleet.", targets=("step", "external", "flow")
     )
     rate_limit: tuple[Limit, ...] = option(
-        (), "How many attempts start per time, in the whole fleet.", targets=("step", "external", "flow")
+        (), "How many attempts start per time, in the whole fleet, evenly spaced.", targets=("step", "external", "flow")
     )
+
+    @field_validator("scheduled_at", mode="before")
+    @classmethod
+    def _is_time(cls, at: object) -> object:
+        if isinstance(at, int | float):
+            raise ValueError(f"{at} is not a time: give datetime.now(UTC) + timedelta(hours=1)")
+        return at
 
     @field_validator("scheduled_at")
     @classmethod

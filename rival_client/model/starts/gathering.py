@@ -20,7 +20,8 @@ _NOT_WITH = ("delay", "scheduled_at", "deadline", "singleton", "on_conflict")
 class Gathering:
     """How starts with the same key become one run, until it begins."""
 
-    #: With the workflow it names the pending run; it has the kind, so that the two kinds do not mix.
+    #: With the workflow it names the pending run; it has the kind, so that kinds do not mix: a list of inputs and one
+    #: input do not fit into one run.
     key: str
     #: Seconds from a start until the run begins: from the last one if `postpones`, else from the first one.
     wait: float
@@ -50,7 +51,8 @@ def _debounced(given: Mapping[str, Any], wait: float, key: str) -> Gathering:
     max_wait = MAX_WAIT if given.get("max_wait") is None else given["max_wait"]
     if max_wait < wait:
         raise InvalidArgument("max_wait", f"{max_wait:g} s is less than debounce, {wait:g} s.")
-    return Gathering(f"debounce:{key}", wait, True, max_wait, None, bool(given.get("collect")))
+    kind, collects = ("collect", True) if given.get("collect") else ("debounce", False)
+    return Gathering(f"{kind}:{key}", wait, True, max_wait, None, collects)
 
 
 def _batched(given: Mapping[str, Any], most: int | None, key: str) -> Gathering:

@@ -35,7 +35,7 @@ class Route:
     level: int = 0
 
     def __bool__(self) -> bool:
-        """False: the usual one."""
+        """False for `USUAL_ROUTE`: the fleet's own queue, without a priority."""
         return self.queue is not None or self.level != 0
 
 
@@ -45,14 +45,15 @@ USUAL_ROUTE = Route()
 class ServedQueues:
     """The queues that a worker consumes. It runs no step of another one, also not in place."""
 
-    def __init__(self, names: Iterable[str] = (), default: str = "") -> None:
-        """`default`: what the broker calls the fleet's own queue. Without names, a worker serves that one."""
-        self.default = default
+    def __init__(self, names: Iterable[str] = (), default: str = "", *, every: bool = False) -> None:
+        """`default`: what the broker calls the fleet's own queue. Without names, a worker serves that one. `every`: it
+        serves all queues, whatever their names."""
+        self.default, self.every = default, every
         found = [DEFAULT_QUEUE if name == default else name for name in names]
         self.names: tuple[str, ...] = tuple(dict.fromkeys(found)) or (DEFAULT_QUEUE,)
 
     def __contains__(self, queue: str | None) -> bool:
-        return (queue or DEFAULT_QUEUE) in self.names
+        return self.every or (queue or DEFAULT_QUEUE) in self.names
 
     @property
     def in_broker(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The options of a start for type checkers. `StartOptions` checks the values."""
+"""The options of a start, as types for type checkers. `StartOptions` checks the values."""
 
 from __future__ import annotations
 
@@ -15,21 +15,26 @@ ON_CONFLICT = get_args(OnConflict)
 Duration = float | dt.timedelta
 
 
-class RunOptions(TypedDict, total=False):
-    """The options of a start, for type checkers: of `run`, `run_many`, `schedule`, `ctx.call` and `ctx.spawn`."""
+class CommonOptions(TypedDict, total=False):
+    """Also of the schedule that a workflow defines."""
 
     labels: Mapping[str, Any] | None
-    delay: Duration | None
-    scheduled_at: dt.datetime | None
-    deadline: Duration | dt.datetime | None
     priority: Priority | None
     singleton: str | None
     on_conflict: OnConflict | None
+    policies: Sequence[GivenRule] | None
+    policies_mode: PoliciesMode | None
+
+
+class RunOptions(CommonOptions, total=False):
+    """The options of a start, for type checkers: of `run`, `run_many`, `schedule`, `ctx.call` and `ctx.spawn`."""
+
+    delay: Duration | None
+    scheduled_at: dt.datetime | None
+    deadline: Duration | dt.datetime | None
     debounce: Duration | None
     max_wait: Duration | None
     collect: bool | None
     batch: int | None
     within: Duration | None
     key: str | None
-    policies: Sequence[GivenRule] | None
-    policies_mode: PoliciesMode | None

@@ -11,7 +11,14 @@ from rival_client.errors import InvalidArgument, did_you_mean
 from rival_client.model.checks import amounts, argument_errors, arguments
 from rival_client.model.limits.singletons import with_singleton
 from rival_client.model.payload import serialise
-from rival_client.model.policies.run_policies import PoliciesMode, RunPolicies, run_policies, unknown_steps
+from rival_client.model.policies.option_fields import FIELDS
+from rival_client.model.policies.run_policies import (
+    NOT_IN_RULES,
+    PoliciesMode,
+    RunPolicies,
+    run_policies,
+    unknown_steps,
+)
 from rival_client.model.starts.gathering import Gathering, batch_size
 from rival_client.model.starts.labels import labels
 from rival_client.model.starts.priorities import priority
@@ -68,7 +75,7 @@ class StartOptions:
     deadline: float | dt.datetime | None = None
     #: None: that of the workflow.
     priority: str | None = None
-    #: Only one open run of the workflow has it; and what a start does that finds the place taken.
+    #: The singleton key, and what a start does that finds its place taken.
     singleton: str | None = None
     on_conflict: OnConflict = "return"
     #: The place was taken: the run begins when no other one with its key runs.
@@ -119,7 +126,7 @@ class StartOptions:
 
     @property
     def given(self) -> dict[str, Any] | None:
-        """What `of_schedule` takes, as JSON has it; None if there are none."""
+        """The options as JSON, in the form that `of_schedule` reads; None if there are none."""
         values: dict[str, Any] = {"labels": self.labels, "deadline": self.deadline, "priority": self.priority}
         values["singleton"] = self.singleton
         if self.singleton is not None:
@@ -134,7 +141,7 @@ class StartOptions:
         return grace > 0 and is_near(self.countdown, NEAR)
 
     def parameters(self, grace: float) -> dict[str, Any]:
-        """Of the statement that inserts runs. Times as text: a prepared statement takes no other values."""
+        """The parameters of the inserting statement. Times are text: a prepared statement takes no other values."""
         is_moment = isinstance(self.deadline, dt.datetime)
         return {
             "labels": None if self.labels is None else serialise(self.labels),
@@ -158,13 +165,22 @@ class StartOptions:
 def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
     for name in given:
         if name not in _CHECKS:
-            raise InvalidArgument(name, f"unknown option{did_you_mean(name, _CHECKS)}.")
+            raise InvalidArgument(name, _unknown(name, given[name]))
     checked = {name: arguments.optional(_CHECKS[name], name, value) for name, value in given.items()}
     if checked.get("delay") is not None and checked.get("scheduled_at") is not None:
         raise InvalidArgument("scheduled_at", "give either `delay` or `scheduled_at`: each says when it begins.")
     if checked.get("on_conflict") is not None and checked.get("singleton") is None:
         raise InvalidArgument("on_conflict", "it says what happens if `singleton` is taken: give that too.")
     return checked | _with_mode(checked.pop("policies_mode", None), checked.get("policies"))
+
+
+def _unknown(name: str, value: Any) -> str:
+    if name in NOT_IN_RULES:
+        return "it is an option of workflows and their steps, not of one run."
+    if name in FIELDS:
+        rule = f"(default, {{{name!r}: {argument_errors.shown(value)}}})"
+        return f"it is an option of steps: give policies=[{rule}], with default or the name of a step."
+    return f"unknown option{did_you_mean(name, _CHECKS)}."
 
 
 def _with_mode(mode: PoliciesMode | None, policies: RunPolicies | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The start of runs as one value: what every insert of runs takes, whichever connection it uses. Pure."""
+"""The start of runs as one value, which every insert of runs takes, on any kind of connection. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Start:
 
     @property
     def run_id(self) -> str:
-        """Of the only run."""
+        """The id of the only run."""
         [run_id] = self.inputs
         return run_id
 
@@ -68,6 +68,7 @@ class Start:
     def all(self, grace: float) -> dict[str, Any]:
         """The parameters of the statement that inserts all of them. `grace` 0: only the keeper publishes them."""
         parent_run_id, parent_path = self.parent or (None, None)
+        order = self._insert_order
         return {
             **self._common(grace),
             **self.options.parameters(grace),
@@ -75,10 +76,22 @@ class Start:
             "priority": self.level,
             "parent_run_id": parent_run_id,
             "parent_path": parent_path,
-            # Sorted: of two inserts with ids in common, one waits for the other, and never each for the other.
-            "ids": sorted(self.inputs),
-            "inputs": [str(self.inputs[run_id]) for run_id in sorted(self.inputs)],
+            "ids": order,
+            "inputs": [str(self.inputs[run_id]) for run_id in order],
+            # Microseconds after the first one: runs with a singleton key begin in the order of their inputs.
+            "places": [self._places[run_id] for run_id in order],
         }
+
+    @property
+    def _places(self) -> dict[str, int]:
+        return {run_id: place for place, run_id in enumerate(self.inputs)}
+
+    @property
+    def _insert_order(self) -> list[str]:
+        """Sorted, so that two inserts with ids in common cannot deadlock. Runs that take a singleton place stay in
+        their order: the first one gets it, and inserts of others with the key wait for that one."""
+        takes_place = self.options.singleton is not None and not self.options.is_queued
+        return list(self.inputs) if takes_place else sorted(self.inputs)
 
     def _common(self, grace: float) -> dict[str, Any]:
         return {"workflow": self.workflow.name, "version": self.workflow.version, "grace": grace}

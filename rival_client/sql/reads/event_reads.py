@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, case, func, select, tuple_
 
-from rival_client.db.event_tables import events
+from rival_client.db.event_tables import deliveries, events
 from rival_client.db.types import now
 from rival_client.sql.events import Delivery
 
@@ -81,3 +81,10 @@ def event_of(row: Any) -> EventRecord:
     return EventRecord(
         row.id, row.topic, row.key, row.run_id, row.payload, row.delivery, row.status, row.created_at, row.expires_at
     )
+
+
+def received_events(connection: Connection, run_id: str, limit: int) -> list[EventRecord]:
+    """The events that a run has received and that still exist, in the order in which it has received them."""
+    its = select(events).join(deliveries, deliveries.c.event_id == events.c.id).where(deliveries.c.run_id == run_id)
+    found = connection.execute(its.order_by(deliveries.c.at, events.c.created_at, events.c.id).limit(limit))
+    return [event_of(row) for row in found]

@@ -23,7 +23,7 @@ class ExecutorRecord:
     started_at: dt.datetime
     beat_at: dt.datetime
     expires_at: dt.datetime
-    #: What is wrong with it, as it says itself.
+    #: A problem that the executor has found in itself.
     problem: str | None
     is_alive: bool
     #: The queues that it serves, how many attempts it can run and runs, and its workflows: name -> versions.

@@ -1,4 +1,4 @@
-"""What the fleet does, each read bounded: running attempts, takeovers, parked and overdue rows."""
+"""Reads the state of the fleet, each read bounded: running attempts, takeovers, parked and overdue rows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What has changed in runs: all changes of one run, and the new entries that a program polls which shows runs live.
+"""Reads changes of runs from the history: all changes of one run, and new entries for a program that shows runs live.
 
-Ids of history entries do not become visible in their order: two transactions can commit in the other order. So each
-poll begins at a floor, the newest entry of ten seconds ago, and the program ignores what it knows.
+History entries do not become visible in the order of their ids, since transactions can commit in another order. So each
+poll begins at a floor, the newest entry of ten seconds ago, and the program ignores entries that it has already.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The columns of history entries, whole or without values of users, and the entry that a row becomes."""
+"""The columns of history entries, with or without values of users, and the conversion of a row to an entry."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def without_values(detail: dict[str, Any]) -> dict[str, Any]:
 
 
 def entry_columns(connection: Connection) -> tuple[ColumnElement[Any], ...]:
-    """What `as_entry` needs, with a small detail."""
+    """The columns that `as_entry` needs, with a small detail."""
     return (*ENTRY, slim_detail(connection))
 
 

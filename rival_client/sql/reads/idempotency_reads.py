@@ -1,4 +1,4 @@
-"""The statements that read idempotency keys: those of a workflow, the one that a step waits for."""
+"""The statements that read idempotency keys: the keys of a workflow, and the key that a step waits for."""
 
 from __future__ import annotations
 
@@ -41,6 +41,6 @@ def is_named(name: KeyName) -> ColumnElement[bool]:
 def waited_for(connection: Connection, run_id: str, most: int) -> dict[str, KeyFacts]:
     """Path -> the key that a step waits for."""
     owner = (keys.c.key, keys.c.run_id, keys.c.path.label("owner"))
-    its = select(tickets.c.path, *owner, tickets.c.created_at, tickets.c.granted_at.is_not(None))
+    its = select(tickets.c.path, *owner, tickets.c.created_at, tickets.c.granted_at.is_not(None), tickets.c.ring_at)
     joined = its.join(keys, keys.c.id == -tickets.c.gate).where(tickets.c.run_id == run_id, tickets.c.gate < 0)
     return {row.path: KeyFacts(*tuple(row)[1:]) for row in connection.execute(joined.limit(most))}

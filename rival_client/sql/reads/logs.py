@@ -1,4 +1,4 @@
-"""Reading what steps have logged: by run, step and level, on from any entry."""
+"""Reads log entries of steps: by run, step and level, starting after any entry."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _at_least(level: str) -> tuple[str, ...]:
 
 
 def _belongs_to(step: str) -> ColumnElement[bool]:
-    """The step and all below it: a composite's steps, a repeated one's turns, the handlers."""
+    """The step and all below it: a composite's steps, its items and iterations, the handlers."""
     path = logs.c.path
     below = (and_(path >= step + sign, path < step + chr(ord(sign) + 1)) for sign in "/[!")
     return or_(path == step, *below)

@@ -1,6 +1,4 @@
-"""How many runs there are, as cheaply as it can be known: open and failed ones up to a cap, all of them as an estimate.
-Completed runs are never counted.
-"""
+"""Counts runs cheaply: open and failed runs up to a cap, all runs as an estimate. Completed runs are never counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a page of runs ends: the last run of it, as the text that clients give back for the next page."""
+"""The cursor of a page of runs: its last run, as text that clients give back for the next page."""
 
 from __future__ import annotations
 

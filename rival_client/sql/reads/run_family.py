@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, case, func, literal, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, case, func, literal, select
 
 from rival_client.db.run_tables import runs
 from rival_client.errors import RunNotFound
@@ -17,7 +17,7 @@ from rival_client.model.run_node import RunNode
 from rival_client.sql.reads.capped_counts import Count, capped
 
 DEPTH, WIDTH = 10, 20
-#: A tree is walked recursively, also by those who print it.
+#: A tree is walked recursively, also by callers that print it.
 MAX_DEPTH = 100
 #: Runs in one tree, whatever depth and width would allow.
 MOST = 2000
@@ -44,15 +44,15 @@ _COLUMNS = tuple(
 
 def read_tree(connection: Connection, run_id: str, *, below: bool, depth: int, width: int) -> RunNode:
     """From the root ancestor, or only from the run itself. The way down to the run is there in any case."""
-    line = list(connection.execute(_line(run_id)).mappings())
+    line = list(connection.execute(line_of(run_id, *_COLUMNS)).mappings())
     if not line:
         raise RunNotFound(run_id)
-    # A parent that retention has taken away ends the line.
+    # The line of ancestors ends at a parent that retention has deleted.
     root = line[0] if below else line[-1]
     return _Descent(connection, {row["id"] for row in line}, depth, width).tree(root)
 
 
-def _line(run_id: str) -> Select[Any]:
+def line_of(run_id: str, *columns: ColumnElement[Any]) -> Select[Any]:
     """The run, its parent, the parent's parent, and so on."""
     itself = select(runs.c.id, runs.c.parent_run_id, literal(0).label("height")).where(runs.c.id == run_id)
     line = itself.cte("line", recursive=True)
@@ -60,7 +60,7 @@ def _line(run_id: str) -> Select[Any]:
         runs.c.id == line.c.parent_run_id, line.c.height < _HEIGHT
     )
     line = line.union_all(up)
-    return select(*_COLUMNS).join(line, runs.c.id == line.c.id).order_by(line.c.height)
+    return select(*columns).join(line, runs.c.id == line.c.id).order_by(line.c.height)
 
 
 class _Descent:

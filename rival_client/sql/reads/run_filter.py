@@ -16,7 +16,7 @@ from rival_client.model.statuses import RUN_STATUSES, RunStatus
 
 @dataclass(frozen=True, kw_only=True)
 class RunFilter:
-    """Which runs: what is not given does not matter."""
+    """Selects runs. A field that is not given does not restrict the selection."""
 
     workflow: str | None = None
     #: One of them, or several.

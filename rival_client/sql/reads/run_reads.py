@@ -98,7 +98,7 @@ def result_of(run_id: str, row: Row) -> RunResult:
 
 
 def _results(connection: Connection, run_id: str) -> dict[str, Any]:
-    """Those of steps and composites, but not of each of the turns that a repeated one has taken."""
+    """The results of steps and composites, without those of single iterations of a composite."""
     found = connection.execute(
         select(steps.c.path, steps.c.result)
         .where(

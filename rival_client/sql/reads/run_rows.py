@@ -78,6 +78,12 @@ def rows_by_id(connection: Connection, run_ids: Sequence[str]) -> list[RunRow]:
     return [by_id[one] for one in run_ids if one in by_id]
 
 
+def versions_of(connection: Connection, run_ids: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Run -> its workflow and version."""
+    found = connection.execute(select(runs.c.id, runs.c.workflow, runs.c.version).where(runs.c.id.in_(run_ids)))
+    return {row.id: (row.workflow, row.version) for row in found}
+
+
 def rows_beginning(connection: Connection, beginning: str, limit: int) -> list[RunRow]:
     """The runs whose ids begin with this, in the order of their ids: a range of the primary key."""
     begins = (runs.c.id >= beginning, runs.c.id < beginning + chr(sys.maxunicode))

@@ -1,7 +1,7 @@
-"""Which runs there are: the newest first, by what they are and hold, page by page. It takes an open connection.
+"""Searches runs, newest first, by their properties and contents, page by page. It takes an open connection.
 
-A page goes on behind the last run of the one before, by the time it was created and its id. Neither ever changes, so a
-run that comes or ends between two pages makes no other one come twice or not at all.
+A page begins after the last run of the page before, ordered by creation time and id. Neither changes, so a run that
+starts or ends between two pages neither repeats nor hides another.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, select, tuple_, union_all
 
-from rival_client.db.run_tables import in_status, labels, runs
+from rival_client.db.run_tables import in_status, labels, runs, steps
 from rival_client.model import statuses
 from rival_client.model.json_match import holds
 from rival_client.model.records import Run
@@ -103,6 +103,13 @@ def run_ids(connection: Connection, beginning: str, limit: int) -> list[str]:
     return list(connection.scalars(select(runs.c.id).where(*begins).order_by(runs.c.id).limit(limit)))
 
 
+def step_paths(connection: Connection, run_id: str, beginning: str, limit: int) -> list[str]:
+    """Paths of a run's steps that begin with the given text, in their order."""
+    begins = (steps.c.path >= beginning, steps.c.path < beginning + chr(sys.maxunicode))
+    found = select(steps.c.path).where(steps.c.run_id == run_id, *begins).order_by(steps.c.path).limit(limit)
+    return list(connection.scalars(found))
+
+
 def _conditions(connection: Connection, chosen: RunFilter) -> Iterator[ColumnElement[bool]]:
     yield from _within(runs.c.completed_at, chosen.ended_since, chosen.ended_until)
     if chosen.workflow is not None:
@@ -110,10 +117,10 @@ def _conditions(connection: Connection, chosen: RunFilter) -> Iterator[ColumnEle
     if chosen.parent is not None:
         yield runs.c.parent_run_id == chosen.parent
     if chosen.paused is not None:
-        stands_still = runs.c.paused_at.is_not(None) & runs.c.completed_at.is_(None)
-        yield stands_still if chosen.paused else ~stands_still
+        is_paused = runs.c.paused_at.is_not(None) & runs.c.completed_at.is_(None)
+        yield is_paused if chosen.paused else ~is_paused
     if chosen.error:
-        yield _tells(chosen.error)
+        yield _error_contains(chosen.error)
     if chosen.input:
         yield holds(connection, runs.c.input, chosen.input)
     if chosen.result:
@@ -127,7 +134,7 @@ def _within(column: ColumnElement[Any], since: dt.datetime | None, until: dt.dat
         yield column < until
 
 
-def _tells(part: str) -> ColumnElement[bool]:
+def _error_contains(part: str) -> ColumnElement[bool]:
     """As people see an error: "ValueError: no such card"."""
     kind, message = (func.coalesce(runs.c.error[key].as_string(), "") for key in ("type", "message"))
     return (kind + ": " + message).icontains(part, autoescape=True)
@@ -155,8 +162,7 @@ def _newest(
 
 
 def _with_status(statement: Select[Any], wanted: tuple[str, ...], limit: int) -> Select[Any]:
-    """Of several statuses, the newest of each and then of all: the index has each of them in order, but not their
-    mixture."""
+    """For several statuses, reads the newest runs of each and merges them: the index orders each status separately."""
     parts = [statement.where(in_status(status)).subquery() for status in wanted]
     if len(parts) == 1:
         return statement.where(in_status(wanted[0]))

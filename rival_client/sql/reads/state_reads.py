@@ -1,7 +1,7 @@
-"""The state of a run. For display its steps are read without results and items, and many iterations of a composite, or
-checkpoints of a flow, are only counted.
+"""Reads the state of a run. For display, steps are read without results and items, and if a composite has many
+iterations, or a flow many checkpoints, they are only counted.
 
-A run of ten thousand items has tens of thousands of rows; what is read here depends on the plan, not on their number.
+A run of ten thousand items has tens of thousands of rows; the number of rows read here depends on the plan only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COLUMNS = [column for column in steps.columns if column.name not in _HEAVY]
 
 
 class Overview:
-    """Goes down from composite to composite, as far as they have few turns."""
+    """Descends from composite to composite, into those that have few iterations."""
 
     def __init__(self, connection: Connection, run_id: str, fold: int) -> None:
         self._connection, self._run_id, self._fold = connection, run_id, fold
@@ -45,11 +45,12 @@ class Overview:
         self.rows.sort(key=lambda row: (row["created_at"], row["path"]))
 
     def shows(self, path: Column) -> ColumnElement[bool]:
-        """Not in a turn that was left out."""
+        """Not in an item or iteration that was left out."""
         return ~or_(false(), *(hides(path) for hides in self._hidden))
 
     def _look(self, beginning: str) -> list[str]:
-        """Read the rows that begin like this and are in no further turn; with what those begin that come next."""
+        """Read the rows below `beginning`, but not those of nested items and iterations: returns the beginnings of
+        these that are to be read next."""
         folded = [path for path in self._flows(beginning) if self._fold_flow(path)]
         outside = [~_begins(steps.c.path, f"{path}/") for path in folded]
         found = self._read(_select(self._run_id, beginning).where(*outside))
@@ -65,10 +66,10 @@ class Overview:
         return self._connection.scalars(select(steps.c.path).where(is_flow)).all()
 
     def _fold_flow(self, path: str) -> bool:
-        """Of a flow with many checkpoints: the first ones, the last ones, and some that are open or have failed."""
+        """Reads the first and the last checkpoints of a flow that has many, and some that are open or have failed."""
         below = and_(steps.c.run_id == self._run_id, _begins(steps.c.path, f"{path}/"))
         counted = self._connection.execute(_counts(below)).all()
-        counts = {row.status: row.turns for row in counted}
+        counts = {row.status: row.number for row in counted}
         if sum(counts.values()) <= self._fold:
             return False
         parts = [self._connection.execute(part).mappings().all() for part in _ends_and_open(below)]
@@ -89,7 +90,7 @@ class Overview:
         if total <= self._fold:
             return [f"{path}["]
         counted = self._connection.execute(_count_items(self._run_id, f"{path}["))
-        self.folded[path] = {row.status: row.turns for row in counted}
+        self.folded[path] = {row.status: row.number for row in counted}
         self._hidden.append(lambda column: _begins(column, f"{path}["))
         return []
 
@@ -104,7 +105,7 @@ class Overview:
 
 
 def _within(run_id: str, beginning: str) -> ColumnElement[bool]:
-    """Below a turn, but not below another one within it."""
+    """Below an item or iteration, but not below another one within it."""
     of_run = steps.c.run_id == run_id
     if not beginning:
         return and_(of_run, steps.c.path.not_like("%[%"))
@@ -129,7 +130,7 @@ def _ends_and_open(below: ColumnElement[bool]) -> list[Select[Any]]:
 
 
 def _counts(condition: ColumnElement[bool]) -> Select[Any]:
-    return select(steps.c.status, func.count().label("turns")).where(condition).group_by(steps.c.status)
+    return select(steps.c.status, func.count().label("number")).where(condition).group_by(steps.c.status)
 
 
 def _select(run_id: str, beginning: str) -> Select[Any]:
@@ -143,12 +144,13 @@ def _count_items(run_id: str, beginning: str) -> Select[Any]:
 def _last_iteration(connection: Connection, run_id: str, beginning: str) -> Select[Any]:
     position = func.strpos if connection.dialect.name == "postgresql" else func.instr
     rest = func.substr(steps.c.path, len(beginning) + 1)
-    turn = cast(func.substr(rest, 1, position(rest, "]") - 1), BigInteger)
-    return select(func.max(turn)).where(_within(run_id, beginning))
+    number = cast(func.substr(rest, 1, position(rest, "]") - 1), BigInteger)
+    return select(func.max(number)).where(_within(run_id, beginning))
 
 
 def read_state(connection: Connection, run_id: str, fold: int | None = None) -> RunState:
-    """With `fold`: without results and items, and composites of more turns than that only counted."""
+    """With `fold`: without results and items, and for_each and loops with more items or iterations than that are only
+    counted."""
     run = connection.execute(select(runs).where(runs.c.id == run_id)).mappings().first()
     if run is None:
         raise RunNotFound(run_id)

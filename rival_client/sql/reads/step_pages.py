@@ -4,11 +4,26 @@ below one of them. A page reads what it shows, whatever the size of the run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, RowMapping, Text, and_, cast, func, or_, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Select,
+    Text,
+    and_,
+    cast,
+    func,
+    or_,
+    select,
+    true,
+    values,
+)
+from sqlalchemy import column as plain_column
 
 from rival_client.db.run_tables import steps
 from rival_client.model.kinds import REPLACEABLE
@@ -80,6 +95,13 @@ def iterations(connection: Connection, run_id: str, path: str, start: int, limit
     return found
 
 
+def iteration_count(connection: Connection, run_id: str, path: str) -> int:
+    """They are numbered from 0, and the last one has a row as soon as it begins."""
+    last = func.max(_number(connection, f"{path}["))
+    found = connection.scalar(select(last).where(steps.c.run_id == run_id, begins(f"{path}[")))
+    return 0 if found is None else int(found) + 1
+
+
 def step_results(connection: Connection, run_id: str, limit: int) -> dict[str, Any]:
     """Path -> result of the completed steps that are in no item and no iteration."""
     its = (steps.c.run_id == run_id, steps.c.kind.in_(REPLACEABLE), steps.c.status == COMPLETED)
@@ -124,9 +146,19 @@ def _line(row: Any) -> StepLine:
     return StepLine(step_of(fields), row["item_text"], row["result_text"])
 
 
-def progress_of(connection: Connection, run_ids: Sequence[str], limit: int) -> Sequence[RowMapping]:
-    """Open steps that count items or report progress."""
+def progress_of(connection: Connection, run_ids: Sequence[str], limit: int) -> Iterator[RowMapping]:
+    """Open steps that count items or report progress: of each run the first ones by path."""
+    if connection.dialect.name != "postgresql":
+        for run_id in run_ids:
+            yield from connection.execute(_progress_of_run(run_id, limit)).mappings()
+    elif run_ids:
+        wanted = values(plain_column("id", Text), name="wanted").data([(one,) for one in run_ids])
+        each = _progress_of_run(wanted.c.id, limit).correlate(wanted).lateral()
+        yield from connection.execute(select(each).select_from(wanted.join(each, true()))).mappings()
+
+
+def _progress_of_run(run_id: Any, limit: int) -> Select[Any]:
     counts = or_(steps.c.total.is_not(None), steps.c.progress.is_not(None))
-    wanted = (steps.c.run_id.in_(run_ids), steps.c.completed_at.is_(None), counts)
+    wanted = (steps.c.run_id == run_id, steps.c.completed_at.is_(None), counts)
     names = ("run_id", "path", "total", "opened", "remaining", "progress", "heartbeat_at")
-    return connection.execute(select(*(steps.c[name] for name in names)).where(*wanted).limit(limit)).mappings().all()
+    return select(*(steps.c[name] for name in names)).where(*wanted).order_by(steps.c.path).limit(limit)

@@ -1,4 +1,4 @@
-"""Steps that wait for events, and the events that have been delivered."""
+"""Reads the steps that wait for events, and the deliveries of events."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def waits_of(connection: Connection, run_id: str, limit: int = 1000) -> dict[str
 
 
 def list_waits(connection: Connection, topic: str, limit: int) -> list[WaitRecord]:
-    """The steps that wait for a topic, the one that waits longest first among those of a key."""
+    """The steps that wait for a topic, by key; within a key, the longest wait first."""
     order = (waits.c.key, waits.c.created_at)
     found = connection.execute(select(*_COLUMNS).where(waits.c.topic == topic).order_by(*order).limit(limit))
     return [WaitRecord(**row) for row in found.mappings()]

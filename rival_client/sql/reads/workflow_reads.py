@@ -5,6 +5,8 @@ steps of their newest runs took. Each read is bounded.
 from __future__ import annotations
 
 import datetime as dt
+import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +16,14 @@ from sqlalchemy import column as plain_column
 
 from rival_client.db.run_tables import in_status, runs, steps, workflows
 from rival_client.model import statuses
-from rival_client.model.statuses import RUN_ACTIVE
+from rival_client.model.kinds import COMPOSITE_KINDS, FLOW
+from rival_client.model.records import Run
+from rival_client.model.statuses import RUN_ACTIVE, RUNNING
+from rival_client.model.why.why_facts import UsualFacts
 from rival_client.sql.reads.capped_counts import CAP, Count, capped
+from rival_client.sql.reads.logs import read_last_logs
+from rival_client.sql.reads.open_step_rows import OpenStep
+from rival_client.sql.workflows import workflow_version
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,11 @@ def failed_since(connection: Connection, since: dt.datetime) -> tuple[dict[str, 
 
 # -- what is usual ----------------------------------------------------------------------------------------
 
+#: Running steps of which more is read, in so many of the newest log entries and ended runs. Of fewer times nothing is
+#: said.
+_RUNNING, _LINES, _RUNS, _ENOUGH = 5, 300, 100, 5
+#: The name of a node of the plan ends where the path goes on within it.
+_TOP = re.compile(r"[/\[!]")
 #: Steps of one run that are read.
 _OF_RUN = 300
 _COLUMNS = ("run_id", "path", "kind", "status", "attempts", "created_at", "started_at", "completed_at")
@@ -100,3 +113,60 @@ def step_times(connection: Connection, run_ids: Sequence[str]) -> Iterator[RowMa
 def _of_run(run_id: Any, outside: FromClause | None = None) -> Select[Any]:
     ended = (steps.c.run_id == run_id, steps.c.completed_at.is_not(None))
     return select(*(steps.c[name] for name in _COLUMNS)).where(*ended).limit(_OF_RUN).correlate(outside)
+
+
+def _times_of(connection: Connection, run_ids: Sequence[str], paths: Sequence[str]) -> dict[str, list[float]]:
+    """Path -> the seconds of the last attempt in each of these runs in which the step has completed. An attempt of a
+    flow is only a part of it."""
+    columns = (steps.c.path, steps.c.started_at, steps.c.completed_at)
+    its = (steps.c.run_id.in_(run_ids), steps.c.path.in_(paths))
+    wanted = (steps.c.status == statuses.COMPLETED, steps.c.kind != FLOW, steps.c.started_at.is_not(None))
+    found: dict[str, list[float]] = {}
+    for path, began, ended in connection.execute(select(*columns).where(*its, *wanted)) if run_ids else ():
+        found.setdefault(path, []).append((ended - began).total_seconds())
+    return found
+
+
+def facts_of_attempts(connection: Connection, run: Run, found: Sequence[OpenStep]) -> dict[str, dict[str, Any]]:
+    """Of running steps: what their attempts have logged, and how long they usually take."""
+    running = [one for one in found if one.status == RUNNING and one.kind not in (*COMPOSITE_KINDS, FLOW)][:_RUNNING]
+    if not running:
+        return {}
+    lines = read_last_logs(connection, run.run_id, limit=_LINES)
+    newest = {line.path: line.at for line in lines}
+    ended = [row["id"] for row in ended_runs(connection, run.workflow, _RUNS)]
+    usual = _times_of(connection, ended, [one.path for one in running])
+    return {
+        one.path: {
+            "logged_at": _since(newest.get(one.path), one.started_at),
+            "is_log_known": len(lines) < _LINES,
+            "usual": _usual(usual.get(one.path, ())),
+        }
+        for one in running
+    }
+
+
+def _since(at: dt.datetime | None, start: dt.datetime | None) -> dt.datetime | None:
+    """None: it was an earlier attempt."""
+    return None if at is None or start is None or at < start else at
+
+
+def _usual(seconds: Sequence[float]) -> UsualFacts | None:
+    if len(seconds) < _ENOUGH:
+        return None
+    longest = sorted(seconds)[math.ceil(0.95 * len(seconds)) - 1]
+    return UsualFacts(len(seconds), math.ceil(longest * 1000) / 1000)
+
+
+# -- what a run has not reached -------------------------------------------------------------------------------
+
+
+def not_reached(connection: Connection, run: Run, path: str) -> list[str]:
+    """The nodes of the plan behind the one with the failed step that have no row. They have no others around them."""
+    info = workflow_version(connection, run.workflow, run.version)
+    names = [str(node["name"]) for node in info.plan.get("nodes", ())] if info is not None else []
+    top = _TOP.split(path, maxsplit=1)[0]
+    behind = names[names.index(top) + 1 :] if top in names else []
+    reached = select(steps.c.path).where(steps.c.run_id == run.run_id, steps.c.path.in_(behind))
+    found = set(connection.scalars(reached)) if behind else set()
+    return [name for name in behind if name not in found]

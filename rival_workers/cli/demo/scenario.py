@@ -1,4 +1,4 @@
-"""What happens to the runs of the demo: a killed worker, a cancelled run."""
+"""Starts the runs of the demo, kills a worker and cancels a run."""
 
 from __future__ import annotations
 

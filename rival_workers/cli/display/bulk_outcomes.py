@@ -52,7 +52,7 @@ def print_outcomes(bulk: Bulk, options: VerbOptions) -> int:
 
 
 def _as_json(bulk: Bulk) -> dict[str, Any]:
-    reopened = {one.run.run_id: dataclasses.asdict(one.reopened) for one in bulk.outcomes if one.reopened is not None}
+    reopened = {one.run_id: dataclasses.asdict(one.reopened) for one in bulk.outcomes if one.reopened is not None}
     return {
         "verb": bulk.verb,
         "dry_run": bulk.dry_run,
@@ -78,8 +78,10 @@ def _print_text(bulk: Bulk, limit: int) -> None:
 def _row(outcome: BulkOutcome) -> tuple[Any, ...]:
     run = outcome.run
     would = f"refuse: {outcome.why}" if outcome.why is not None else reopened_text(outcome.reopened)
-    facts = (run.run_id, run.workflow, status_text(run.status), time_text(run.created_at))
-    return (*facts, error_text(run.error, 80), one_line(would, 300))
+    facts: tuple[Any, ...] = ("", "", "", "")
+    if run is not None:
+        facts = (run.workflow, status_text(run.status), time_text(run.created_at), error_text(run.error, 80))
+    return (outcome.run_id, *facts, one_line(would, 300))
 
 
 def reopened_text(reopened: Reopened | None) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rival_client.db.database import Database
 from rival_client.errors import ConfigurationError, DatabaseError, DatabaseUnavailable
+from rival_client.model.why.why_facts import ABANDONED
 from rival_client.settings import masked
 from rival_workers.cli.doctor.checks import Check, Status
 from rival_workers.settings import WorkerSettings
@@ -109,17 +110,24 @@ def _check_access(database: Database) -> Iterator[Check]:
         yield Check("writes", "ok", "all tables can be read and written")
 
 
+def _problem(problem: str) -> Check:
+    if ABANDONED in problem:
+        advice = "they use slots until they return: restart that worker, and give every call in these steps a timeout"
+        return Check("abandoned attempts", "warn", problem, advice)
+    advice = "await instead of blocking, or make it a sync step; restart that worker if it does not recover"
+    return Check("executors", "fail", problem, advice)
+
+
 def _check_fleet(database: Database) -> Iterator[Check]:
     liveness, backlog = health.read_liveness(database), health.read_backlog(database)
     yield _workers(liveness, backlog)
     if liveness.stale:
         advice = "nothing to do if workers just died: their steps are being taken over"
         yield Check("workers", "warn", f"{liveness.stale} executor(s) have no heartbeat any more", advice)
-    for problem in health.read_problems(database):
-        advice = "await instead of blocking, or make it a sync step; restart that worker if it does not recover"
-        yield Check("executors", "fail", problem, advice)
+    yield from map(_problem, health.read_problems(database))
     yield from _stray_attempts(health.read_stray_attempts(database))
     yield _overdue(backlog)
+    yield from old_transaction(health.read_old_transaction(database))
     if liveness.live:
         yield from map(_unserved, health.read_unserved_queues(database))
     if backlog.parked:
@@ -136,7 +144,7 @@ def _workers(liveness: health.Liveness, backlog: health.Backlog) -> Check:
 
 
 def _unserved(found: health.UnservedQueue) -> Check:
-    message = f"no live worker serves queue {found.queue!r}, for which steps wait, such as {found.example}"
+    message = f"no live worker serves queue {found.queue!r}, for which runs or steps wait, such as {found.example}"
     return Check("queues", "fail", message, f"start a worker for it: `rival worker -Q {found.queue} --workflows PATH`")
 
 
@@ -153,3 +161,12 @@ def _overdue(backlog: health.Backlog) -> Check:
     message = f"{backlog.overdue} run(s) or step(s) are overdue by more than a minute"
     advice = "the fleet is down, too small, or cannot reach the database: read the workers' logs"
     return Check("backlog", "warn", message, advice)
+
+
+def old_transaction(found: health.OpenTransaction | None) -> Iterator[Check]:
+    """A warning about what slows down full queues, if there is one."""
+    if found is not None:
+        open_for = f"has had a transaction open for {found.seconds / 60:.0f} min"
+        message = f"session {found.pid} ({found.session}) {open_for}: dead rows are kept, and full queues become slow"
+        advice = f"end it, or let the server do so: SELECT pg_terminate_backend({found.pid})"
+        yield Check("transactions", "warn", message, advice)

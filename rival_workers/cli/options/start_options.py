@@ -60,8 +60,8 @@ _OPTIONS = (
         "--deadline", metavar="TIME", callback=deadline, help="Fail unless ended by then: seconds, or an ISO time."
     ),
     click.option("--priority", type=click.Choice(list(LEVELS)), help="Which runs workers start first."),
-    click.option("--singleton", metavar="KEY", help="Only one open run of the workflow has this key."),
-    click.option("--on-conflict", type=click.Choice(ON_CONFLICT), help="What a start does if its singleton is taken."),
+    click.option("--singleton", metavar="KEY", help="At most one run of the workflow with this key runs."),
+    click.option("--on-conflict", type=click.Choice(ON_CONFLICT), help="What to do if another run has the key."),
     _seconds("--debounce", help="Begin when no other start with --key has come for this time."),
     _seconds("--max-wait", help="The longest time for which --debounce postpones the run."),
     click.option("--collect", is_flag=True, default=None, help="With --debounce: the input is the list of all inputs."),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from rival_workers.cli.completion import complete_runs
+from rival_workers.cli.completion import complete_runs, complete_steps
 
 run_argument = click.argument("run_id", metavar="[RUN]", required=False, shell_complete=complete_runs)
-step_argument = click.argument("step", metavar="[STEP]", required=False)
+step_argument = click.argument("step", metavar="[STEP]", required=False, shell_complete=complete_steps)
 step_option = click.option("--step", "step_name", metavar="STEP", help="The step, together with a filter.")
 
 

@@ -1,4 +1,4 @@
-"""The route of the audit log: what people have done that belongs to no run."""
+"""The route of the audit log: actions of people that belong to no run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes of circuit breakers: what is open, and opening, closing or resetting one."""
+"""Routes of circuit breakers: list, open, close and reset them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes of verbs on many runs. A real one does exactly what a preview has shown."""
+"""Routes of verbs on many runs. An action applies to exactly the runs that its preview has shown."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rival_client.api.bulk import LIMIT, Bulk, BulkOutcome
-from rival_client.sql.audit import write_audit
 from rival_client.sql.bulk_records import KEPT
 from rival_client.sql.reads.run_filter import RunFilter
 from rival_workers.dashboard.api.filters import RunQuery
+from rival_workers.dashboard.audit import audit
 from rival_workers.dashboard.bulk_action import BulkAction
 from rival_workers.dashboard.bulks import new_id
 from rival_workers.dashboard.commands import as_json, call_text, commands, each_line, shell_text
@@ -26,7 +26,7 @@ _BY_PATH = {path: verb for verb, path in VERBS.items()}
 
 class BulkOrder(Form):
     """A preview, with `dry_run`; or, with its id as `preview`, the same for real. With `rest_of` a preview of what an
-    action that was stopped or interrupted has left."""
+    action that has stopped or failed has left."""
 
     verb: Literal["retry", "rewind", "skip", "set-result", "pause", "resume", "cancel"] | None = None
     runs: list[str] | None = Field(default=None, max_length=ADMINS_BULK)
@@ -63,7 +63,7 @@ def begin(call: Call) -> Answer:
 
 
 def _rest(call: Call, done: BulkAction) -> Answer:
-    if done.dry_run or done.state == "running":
+    if done.dry_run or done.is_open:
         raise Refused(409, "NotPossible", "Only an action that has stopped before its last run can be continued.")
     runs = call.board.bulks.rest_of(done)
     if not runs:
@@ -74,7 +74,8 @@ def _rest(call: Call, done: BulkAction) -> Answer:
 
 def _action(call: Call, verb: str, order: dict[str, Any], *, dry_run: bool, preview: str | None = None) -> BulkAction:
     # Every viewer sees the commands of an action.
-    shown = {**order, "result": call.board.veil.hidden(order["result"]), "filter": _shown_filter(call, order["filter"])}
+    result = call.board.wide_veil().hidden(order["result"])
+    shown = {**order, "result": result, "filter": _shown_filter(call, order["filter"])}
     named = {"step": order["step"], "value": shown["result"], "reason": order["reason"]}
     python = call_text("bulk", verb, shown["filter"] or order["runs"], **named)
     body = {"verb": VERBS[verb], **{name: value for name, value in shown.items() if value is not None}}
@@ -83,10 +84,10 @@ def _action(call: Call, verb: str, order: dict[str, Any], *, dry_run: bool, prev
 
 
 def _shown_filter(call: Call, chosen: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The values that it looks for are JSON text."""
+    """The filter as people may see it: hidden values are masked, and the values to look for are JSON text."""
     if chosen is None:
         return None
-    veil = call.board.veil if "workflow" not in chosen else call.board.current_veil(chosen["workflow"])
+    veil = call.board.wide_veil() if "workflow" not in chosen else call.board.current_veil(chosen["workflow"])
     sought = {name: chosen[name] for name in ("input", "result") if name in chosen}
     return {**chosen, **{name: as_json(veil.hidden(json.loads(text))) for name, text in sought.items()}}
 
@@ -126,37 +127,22 @@ def _begun(
         raise Refused(409, "NotPossible", "This preview has been confirmed already: look at a new one.")
     action.total = None if isinstance(chosen, RunFilter) else size
     action.runs = None if isinstance(chosen, RunFilter) else list(chosen)
-
-    def act(on_outcome: Callable[[BulkOutcome], None]) -> Bulk:
-        order = action.order
-        try:
-            return call.board.rival.bulk(
-                action.verb,  # type: ignore[arg-type]
-                chosen,
-                step=order["step"],
-                value=order["result"],
-                reason=order["reason"],
-                limit=order["limit"],
-                dry_run=action.dry_run,
-                by=action.by,
-                on_outcome=on_outcome,
-            )
-        finally:
-            if not action.dry_run:
-                _audit(call, action)
-
-    return Answer(call.board.bulks.begin(action, act).view(outcomes=True), 202)
+    bulks = call.board.bulks
+    begun = bulks.preview(action, _preview(call, action, chosen)) if action.dry_run else bulks.begin(action)
+    return Answer(begun.view(outcomes=True), 202)
 
 
-def _audit(call: Call, action: BulkAction) -> None:
-    """Stays longer than the action; the history of each run has its part."""
-    changed = action.ended - action.refused
-    # Without values of users, which nothing would hide there.
-    chosen = {name: one for name, one in (action.order["filter"] or {}).items() if name not in ("input", "result")}
-    about = {"verb": action.verb, "filter": chosen or None, "reason": action.order["reason"]}
-    counts = {"changed": changed, "refused": action.refused, "of": action.total}
-    with call.board.rival.database.transaction() as connection:
-        write_audit(connection, action.by, "bulk", f"bulk:{action.id}", **about, **counts)
+def _preview(
+    call: Call, action: BulkAction, chosen: RunFilter | Sequence[str]
+) -> Callable[[Callable[[BulkOutcome], None]], Bulk]:
+    order = action.order
+    how = {"step": order["step"], "value": order["result"], "reason": order["reason"], "limit": order["limit"]}
+
+    def look(on_outcome: Callable[[BulkOutcome], None]) -> Bulk:
+        more: dict[str, Any] = {**how, "dry_run": True, "by": action.by, "on_outcome": on_outcome}
+        return call.board.rival.bulk(action.verb, chosen, **more)  # type: ignore[arg-type]
+
+    return look
 
 
 def _found(call: Call, action_id: str) -> BulkAction:
@@ -178,10 +164,10 @@ def list_(call: Call) -> dict[str, Any]:
 def stop(call: Call) -> dict[str, Any]:
     """After the run that it is at."""
     found = _found(call, call.names["bulk_id"])
-    if call.board.bulks.own(found.id) is None and found.state == "running":
-        raise Refused(409, "NotPossible", "Another process of the dashboard runs this action: stop it there.")
-    found.is_stopping = True
-    return found.view(outcomes=False)
+    if not found.dry_run:
+        audit(call, "stop_bulk", f"bulk:{found.id}")
+    call.board.bulks.stop(found)
+    return _found(call, found.id).view(outcomes=False)
 
 
 ROUTES = (

@@ -78,7 +78,7 @@ def _steps(left: RunState, right: RunState) -> list[dict[str, Any]]:
 
 
 def _is_known(path: str, run: RunState, side: dict[str, Step]) -> bool:
-    """Of a step below one with very many, that it was not read does not say that the run does not have it."""
+    """Whether it is known if the run has the step: below a folded composite, not all steps are read."""
     return path in side or not any(path.startswith((f"{folded}[", f"{folded}/")) for folded in run.folded)
 
 

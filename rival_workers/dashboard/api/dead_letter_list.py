@@ -12,8 +12,6 @@ from rival_workers.dashboard.commands import call_text, commands, each_line, she
 from rival_workers.dashboard.route import Call, Confirmed, Form, Route
 from rival_workers.dashboard.values import moment
 
-# -- dead letters -----------------------------------------------------------------------------------------
-
 
 class LettersQuery(Form):
     workflow: str | None = None
@@ -65,9 +63,6 @@ def drop(call: Call) -> dict[str, Any]:
     if given.dry_run:
         return {"dropped": 0, "commands": texts}
     return {"dropped": call.board.rival.drop_dead_letters(given.runs, by=call.by), "commands": texts}
-
-
-# -- circuit breakers -------------------------------------------------------------------------------------
 
 
 ROUTES = (

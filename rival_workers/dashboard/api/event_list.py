@@ -33,8 +33,8 @@ def events(call: Call) -> dict[str, Any]:
     topic = arguments.optional(arguments.name, "topic", query.topic)
     with call.board.database.snapshot() as connection:
         found = list_events(connection, topic, query.limit, behind=_behind(query.after))
-    following = _cursor(found[-1]) if len(found) == query.limit else None
-    return {"items": [event_view(one, call.board.veil) for one in found], "next": following}
+    following, veil = _cursor(found[-1]) if len(found) == query.limit else None, call.board.wide_veil()
+    return {"items": [event_view(one, veil) for one in found], "next": following}
 
 
 def _cursor(event: EventRecord) -> str:
@@ -70,7 +70,7 @@ def one_event(call: Call) -> dict[str, Any]:
     if event is None:
         raise Refused(404, "NotFound", f"Unknown event {event_id!r}.")
     deliveries = [{"run": one.run_id, "step": one.path, "at": moment(one.at)} for one in received]
-    return {**event_view(event, call.board.veil), "deliveries": deliveries}
+    return {**event_view(event, call.board.wide_veil()), "deliveries": deliveries}
 
 
 class Sending(Confirmed):

@@ -61,7 +61,7 @@ async def _parts(call: Call, chosen: RunFilter, query: ExportQuery) -> AsyncIter
     if query.format == "csv":
         yield _lines([COLUMNS])
     left, behind = query.limit, None
-    while left > 0 and call.is_still_allowed():
+    while left > 0 and await run_in_threadpool(call.is_still_allowed):
         views, following = await run_in_threadpool(_page, call.board, chosen, query.q, behind, min(left, _PAGE))
         if views:
             yield text(views)
@@ -114,7 +114,7 @@ def _lines(rows: list[tuple[Any, ...]]) -> bytes:
 
 
 def harmless(cell: Any) -> str:
-    """A text that a spreadsheet shows as it is, instead of computing it. NUL is not text."""
+    """Escapes text that a spreadsheet would compute as a formula, and replaces NUL, which is invalid in CSV."""
     text = ("" if cell is None else str(cell)).replace("\x00", "\ufffd")
     return f"'{text}" if text.lstrip(" ").startswith(_FORMULA) else text
 

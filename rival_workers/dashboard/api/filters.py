@@ -1,4 +1,4 @@
-"""The query of a list of runs: the words of `rival ls`, and what they mean."""
+"""Parses the query of a list of runs, which has the words of `rival ls`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from rival_client.errors import InvalidArgument
+from rival_client.model.json_checks import refuse_deep
 from rival_client.sql.reads.run_filter import RunFilter
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.problem_json import Refused
@@ -101,6 +102,7 @@ def moment_of(name: str, text: str | None, sign: int = -1) -> dt.datetime | None
 def _object(name: str, text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
+    refuse_deep(text, name)
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Routes of the fleet: executors and what they run, what waits, what is wrong."""
+"""Routes of the fleet: executors and their attempts, what waits, and the checks of `rival doctor`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from rival_workers.cli.doctor.broker_checks import check_broker
 from rival_workers.cli.doctor.checks import Check, check_settings
 from rival_workers.cli.doctor.database_checks import check_database
+from rival_workers.dashboard.audit import audit
 from rival_workers.dashboard.commands import call_text, commands, shell_text
 from rival_workers.dashboard.overview import read_fleet
 from rival_workers.dashboard.route import Call, Confirmed, Route
@@ -43,6 +44,7 @@ def recover(call: Call) -> dict[str, Any]:
     if call.body.dry_run:
         return {"done": False, "commands": texts}
     found = call.board.rival.recover()
+    audit(call, "recover", "fleet", **vars(found))
     return {"done": True, **vars(found), "commands": texts}
 
 

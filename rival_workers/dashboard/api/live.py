@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from pydantic import Field, ValidationError
+from starlette.concurrency import run_in_threadpool
 
 from rival_client.errors import RivalError
 from rival_workers.dashboard.api.filters import RunQuery
@@ -24,6 +25,8 @@ MAX_STREAMS = 200
 _MOST = 200
 #: Seconds between two comments, which keep proxies from closing a quiet stream.
 COMMENT_EVERY = 15.0
+#: Characters per second that one viewer gets: one that falls behind reads the run again.
+MOST_PER_SECOND = 65_536
 #: Seconds that a first poll may take.
 _PATIENCE = 5.0
 
@@ -59,12 +62,13 @@ def _may_follow(text: str, call: Call) -> bool:
 
 
 def updates(call: Call) -> dict[str, Any]:
-    """What is new since the cursor; without one, only where to begin."""
+    """Returns the events since the cursor; without a cursor, only the position to begin at."""
     hub, watch = call.board.hub, call.query.watch(call)
     ready = hub.look(watch)
     if call.query.after is None:
         _wait_for(hub, ready)
-        return {"events": [_hello(hub)], "cursor": hub.cursor}
+        cursor = hub.cursor
+        return {"events": [_hello(hub, cursor)], "cursor": cursor}
     position = hub.position(call.query.after)
     if position is None:
         _wait_for(hub, ready)
@@ -82,9 +86,10 @@ def _wait_for(hub: Hub, rounds: int) -> None:
         time.sleep(0.02)
 
 
-def _hello(hub: Hub) -> dict[str, Any]:
-    about = {"cursor": hub.cursor, "interval": BUSY, "viewers": hub.viewers, "outage": hub.outage}
-    return {"event": "hello", "id": hub.cursor, "data": about}
+def _hello(hub: Hub, cursor: str) -> dict[str, Any]:
+    """`cursor`: where the viewer is. Events that follow may be older than the newest."""
+    about = {"cursor": cursor, "interval": BUSY, "viewers": hub.viewers, "outage": hub.outage}
+    return {"event": "hello", "id": cursor, "data": about}
 
 
 def _reset() -> dict[str, Any]:
@@ -102,30 +107,36 @@ def stream(call: Call) -> Answer:
     cursor = call.headers.get("last-event-id") or call.query.after
     position = hub.position(cursor)
     _wait_for(hub, hub.look(watch))
-    first = [_hello(hub)] if cursor is None or position is not None else [_reset(), _hello(hub)]
-    start = position if position is not None else hub.position(hub.cursor)
-    content = _frames(hub, watch, first, start or 0, call.is_still_allowed)
+    first = [] if cursor is None or position is not None else [_reset()]
+    content = _frames(hub, watch, first, hub.last if position is None else position, call.is_still_allowed)
     return Answer(content, headers={"x-accel-buffering": "no"}, media_type="text/event-stream")
 
 
 async def _frames(
     hub: Hub, watch: Watch, first: list[dict[str, Any]], position: int, is_allowed: Callable[[], bool]
 ) -> AsyncIterator[str]:
+    if hub.viewers >= MAX_STREAMS:
+        # Others were admitted at the same time.
+        yield _frame("bye", hub.cursor, {"why": f"there are {MAX_STREAMS} viewers already"})
+        return
     hub.viewers += 1
     try:
-        for one in first:
+        for one in (*first, _hello(hub, hub.cursor_at(position))):
             yield _frame(one["event"], one["id"], one["data"])
         quiet_until = time.monotonic() + COMMENT_EVERY
+        sent = ""
         while not hub.is_closed:
-            await asyncio.sleep(BUSY)
+            await asyncio.sleep(max(BUSY, len(sent) / MOST_PER_SECOND))
+            sent = ""
             hub.look(watch)
             if hub.position(hub.cursor_at(position)) is None:
                 yield _frame("reset", hub.cursor, {"run": None, "why": "too much has changed"})
             events, position = hub.since(position, watch)
             if events:
-                yield "".join(_event(hub, one) for one in events)
+                sent = "".join(_event(hub, one) for one in events)
+                yield sent
             if time.monotonic() > quiet_until:
-                if not is_allowed():
+                if not await run_in_threadpool(is_allowed):
                     break
                 yield ":\n\n"
                 quiet_until = time.monotonic() + COMMENT_EVERY

@@ -1,4 +1,4 @@
-"""Routes of one run: the whole of it, folded; its family, and its values."""
+"""Routes of one run: its state with large composites folded, its family, and its values."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ def _node(node: RunNode, this: str) -> dict[str, Any]:
         "status": node.status,
         "step": node.parent_path,
         "created_at": moment(node.created_at),
+        "started_at": moment(node.started_at),
         "completed_at": moment(node.completed_at),
         "children": [_node(child, this) for child in node.children],
         "more": sum(node.more.values()),

@@ -48,7 +48,7 @@ def one_step(call: Call) -> dict[str, Any]:
         "item": None if step.item is None else veil.value(step.item),
         "state": veil.value(step.state) if step.state else None,
         "logs": [log_view(line, veil) for line in lines],
-        "options": _options(board, run, path),
+        "options": veil.within(_options(board, run, path)),
         "usual": usual(board, run.workflow)["steps"].get(usual_place(path)),
         "children": list(children),
     }

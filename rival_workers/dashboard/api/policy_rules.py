@@ -70,7 +70,7 @@ def _matchers(match: dict[str, Any]) -> list[str]:
 
 
 def _plain(value: Any) -> str:
-    """As the command reads it."""
+    """Writes a value of a match as `rival policy set --match` reads it."""
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return ",".join(value)
     return value if isinstance(value, str) else as_json(value)

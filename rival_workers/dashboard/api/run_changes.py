@@ -1,4 +1,4 @@
-"""The route of all changes of statuses of a run, in columns."""
+"""The route of all status changes of a run, as columns."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def as_columns(entries: Sequence[HistoryEntry], start: int) -> dict[str, Any]:
         "statuses": list(statuses),
         "rows": rows,
         "marks": marks,
-        "end": rows[-1][1] if rows else 0,
+        "end": max((after for _, after, *_ in rows), default=0),
         "at": entries[-1].id if entries else 0,
     }
 

@@ -1,4 +1,4 @@
-"""Routes of the history of one run, and of what its steps have logged."""
+"""Routes of the history of one run, and of the log entries of its steps."""
 
 from __future__ import annotations
 
@@ -58,13 +58,15 @@ class LogQuery(Form):
 def logs(call: Call) -> dict[str, Any]:
     run_id, query = call.names["run_id"], call.query
     with call.board.database.snapshot() as connection:
+        run = run_reads.read_run_head(connection, run_id)
         if query.order == "newest":
             found = read_last_logs(connection, run_id, step=query.step, level=query.level, limit=query.limit)
         else:
             about = {"step": query.step, "level": query.level, "after": query.after, "limit": query.limit}
             found = read_logs(connection, run_id, **about)
     following = found[-1].id if len(found) == query.limit else None
-    return {"items": [log_view(line, call.board.veil) for line in found], "next": following}
+    veil = call.board.veil_of(run.workflow, run.version)
+    return {"items": [log_view(line, veil) for line in found], "next": following}
 
 
 ROUTES = (

@@ -67,7 +67,7 @@ def _items(board: Board, connection: Any, run: Run, step: Step, query: StepsQuer
         found = step_pages.items_in_status(connection, run.run_id, path, ITEM, query.status, start, query.limit)
         following = _index(found[-1].step.path) + 1 if len(found) == query.limit else None
     counts = step_pages.counts(connection, run.run_id, f"{path}[", ITEM)
-    return _page(_turns(board, connection, run, found), following, step.total, counts)
+    return _page(_parts_of(board, connection, run, found), following, step.total, counts)
 
 
 def _iterations(board: Board, connection: Any, run: Run, step: Step, query: StepsQuery) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def _iterations(board: Board, connection: Any, run: Run, step: Step, query: Step
         for number, its in found.items()
     ]
     following = query.number + query.limit if len(found) == query.limit else None
-    return _page(items, following, None, {})
+    return _page(items, following, step_pages.iteration_count(connection, run.run_id, step.path), {})
 
 
 def _status(its: Sequence[Step]) -> str:
@@ -91,7 +91,7 @@ def _checkpoints(board: Board, connection: Any, run: Run, step: Step, query: Ste
     start = query.number
     found = step_pages.checkpoints(connection, run.run_id, step.path, query.status, start, query.limit)
     counts = step_pages.counts(connection, run.run_id, f"{step.path}/")
-    items = [{**view, "index": start + n} for n, view in enumerate(_turns(board, connection, run, found))]
+    items = [{**view, "index": start + n} for n, view in enumerate(_parts_of(board, connection, run, found))]
     following = start + query.limit if len(found) == query.limit else None
     return _page(items, following, sum(counts.values()), counts)
 
@@ -99,14 +99,14 @@ def _checkpoints(board: Board, connection: Any, run: Run, step: Step, query: Ste
 def _inside(board: Board, connection: Any, run: Run, query: StepsQuery) -> dict[str, Any]:
     found = step_pages.below(connection, run.run_id, query.under, query.start, query.limit)
     following = found[-1].step.path if len(found) == query.limit else None
-    return _page(_turns(board, connection, run, found), following, None, {})
+    return _page(_parts_of(board, connection, run, found), following, None, {})
 
 
 def _page(items: list[dict[str, Any]], following: Any, total: int | None, counts: dict[str, int]) -> dict[str, Any]:
     return {"items": items, "next": None if following is None else str(following), "total": total, "counts": counts}
 
 
-def _turns(board: Board, connection: Any, run: Run, found: Sequence[StepLine]) -> list[dict[str, Any]]:
+def _parts_of(board: Board, connection: Any, run: Run, found: Sequence[StepLine]) -> list[dict[str, Any]]:
     veil = board.veil_of(run.workflow, run.version)
     workers = workers_of(connection, {one.step.executor for one in found if one.step.executor})
     return [

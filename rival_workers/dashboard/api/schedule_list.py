@@ -40,7 +40,8 @@ def schedule_view(board: Board, one: ScheduleRecord) -> dict[str, Any]:
 
 
 def _ticks(one: ScheduleRecord) -> list[dt.datetime]:
-    """None, if it is paused, or if its rule cannot be read here: `error` says why."""
+    """The next ticks. An empty list for a paused schedule, and for one with an invalid rule, of which `error` has the
+    reason."""
     if one.next_at is None:
         return []
     try:
@@ -50,7 +51,9 @@ def _ticks(one: ScheduleRecord) -> list[dt.datetime]:
 
 
 class Planning(Confirmed):
-    """Without an input, a schedule that exists keeps its own; what it hides can be left as it is shown."""
+    """Without an input, an existing schedule keeps its own. A hidden value that is sent back as it was shown does not
+    change.
+    """
 
     workflow: str
     cron: str | None = None

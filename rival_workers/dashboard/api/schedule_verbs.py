@@ -1,4 +1,4 @@
-"""Routes of verbs on a schedule: pause, continue, fire now, start what was missed, remove."""
+"""Routes of verbs on a schedule: pause, resume, fire, backfill, remove."""
 
 from __future__ import annotations
 

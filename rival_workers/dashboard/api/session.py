@@ -1,4 +1,4 @@
-"""Routes of logins: who asks, and what that person may do here."""
+"""Routes of logins: log in, log out, and the identity and role of the caller."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
+from rival_workers.dashboard.audit import audit_login
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.roles import ADMINS_BULK, OPERATORS_BULK, Identity
 from rival_workers.dashboard.route import Answer, Call, Form, Route
@@ -58,6 +59,7 @@ def log_in(call: Call) -> Answer:
     if (given.token is None) == (given.name is None):
         raise Refused(422, "InvalidArgument", "Give either `token`, or `name` and `password`.")
     who, cookie = call.board.sessions.log_in(call.address, given.token, given.name, given.password)
+    audit_login(call, who, "token" if given.token is not None else "password")
     return Answer(about(call, who), headers={"set-cookie": _cookie(call, cookie, LIFETIME)})
 
 

@@ -1,4 +1,4 @@
-"""Routes that show a run to others: a value that was hidden, a link that expires."""
+"""Routes that reveal a hidden value to an admin, and make links to one run that expire."""
 
 from __future__ import annotations
 
@@ -63,15 +63,12 @@ def _moment(at: float) -> str:
 
 
 def shared(call: Call) -> dict[str, Any]:
-    """What the link shows needs no login: one run, without secrets, until it expires."""
+    """Shows the run of a link without a login: without secrets, until the link expires."""
     content = call.board.sessions.unsigned(call.names["token"])
     if content is None or "share" not in content or content.get("expires", 0) < time.time():
         raise Refused(404, "NotFound", "This link is not valid, or has expired.")
     found = everything(call.board, content["share"])
     return {**found, "expires_at": _moment(content["expires"])}
-
-
-# -- files ------------------------------------------------------------------------------------------------
 
 
 ROUTES = (

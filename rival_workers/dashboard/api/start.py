@@ -1,4 +1,4 @@
-"""Routes that start runs: checked by the validator that admits runs, from an input or like another run."""
+"""Routes that start runs, from an input or like another run. Inputs are checked by the client's validator."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def validate(call: Call) -> dict[str, Any]:
         "ok": not problems,
         "errors": problems,
         "ms": round((time.perf_counter() - began) * 1000, 1),
-        "size": len(json.dumps(value)),
+        "size": len(json.dumps(call.board.current_veil(name).hidden(value))),
         "commands": as_commands(call, name, given),
     }
 
@@ -117,7 +117,7 @@ def merged(value: Any, patch: Any) -> Any:
 
 
 def _problems(call: Call, workflow: str, given: Given, value: Any) -> list[dict[str, str]]:
-    """Of another run's input nothing is quoted: it may be hidden from the one who asks."""
+    """Does not quote the input of another run: it may be hidden from the caller."""
     validator = call.board.reader._validator(workflow)
     veil = call.board.veil_of(workflow, validator.workflow.version)
     written = value if "input" in given.model_fields_set else given.patch

@@ -1,7 +1,8 @@
-"""The route of the past of a run: the run as it was at an entry of its history."""
+"""The route that shows a run as it was at an entry of its history."""
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -11,7 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
-from rival_client.model.kinds import FLOW
+from rival_client.model.kinds import BRANCH, FLOW
 from rival_client.model.rebuild import rebuild
 from rival_client.model.rebuilt_records import RebuiltStep
 from rival_client.model.run_entries import HistoryEntry
@@ -19,20 +20,21 @@ from rival_client.model.statuses import COMPLETED, FAILED
 from rival_client.sql.reads.history_columns import ITEM_COUNT
 from rival_client.sql.reads.history_reads import read_history
 from rival_client.sql.reads.run_reads import read_run_head
-from rival_workers.dashboard.graph import addressed
+from rival_workers.dashboard.graph import addressed, taken
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Call, Form, Route
-from rival_workers.dashboard.status_changes import MOST
+from rival_workers.dashboard.status_changes import MOST, changed_statuses
 from rival_workers.dashboard.values import fields, moment, moments
 from rival_workers.dashboard.veil import Veil
 from rival_workers.dashboard.views import error_view
+from rival_workers.engine.plan import Plan
 
 #: Of many iterations, so many of the first, of the last and of the failed ones are shown.
 _SHOWN = 10
 _INDEX = re.compile(r"\[\d+\]")
 
 
-def as_it_was(entries: Sequence[HistoryEntry], veil: Veil) -> dict[str, Any]:
+def as_it_was(entries: Sequence[HistoryEntry], veil: Veil, plan: Plan | None) -> dict[str, Any]:
     """The run after these entries."""
     rebuilt = rebuild(replace(entry, detail=_with_items(entry.detail)) for entry in entries)
     run = {
@@ -41,7 +43,23 @@ def as_it_was(entries: Sequence[HistoryEntry], veil: Veil) -> dict[str, Any]:
         "error": error_view(rebuilt.error, veil),
     }
     shown, folded = _fold(rebuilt.steps)
-    return {"run": run, "steps": [_rebuilt(path, rebuilt.steps[path], veil) for path in shown], "folded": folded}
+    begun = _begun(entries)
+    views = [_rebuilt(path, rebuilt.steps[path], veil) | {"created_at": moment(begun.get(path))} for path in shown]
+    for view in views:
+        if view["kind"] == BRANCH:
+            view["taken"] = taken(rebuilt.steps, view["path"], plan)
+    return {"run": run, "steps": views, "folded": folded}
+
+
+def _begun(entries: Sequence[HistoryEntry]) -> dict[str, dt.datetime]:
+    """Path -> when the step got its row. Composites have no attempt whose start would say it."""
+    found: dict[str, dt.datetime] = {}
+    for entry in entries:
+        for path, _ in changed_statuses(entry):
+            found.setdefault(path, entry.at)
+        for path in entry.detail.get("deleted", ()):
+            found.pop(path, None)
+    return found
 
 
 def _fold(steps: Mapping[str, RebuiltStep]) -> tuple[list[str], dict[str, dict[str, int]]]:
@@ -105,7 +123,9 @@ def past(call: Call) -> dict[str, Any]:
         until = read_history(connection, run_id, until=call.query.id, limit=MOST, slim=True)
     if not until:
         raise Refused(404, "NotFound", f"The history of run {run_id!r} has no entry up to {call.query.id}.")
-    found = as_it_was(until, call.board.veil_of(run.workflow, run.version))
+    policies = call.board.policies_of(run.workflow, run.version)
+    plan = None if policies is None else policies.plan
+    found = as_it_was(until, call.board.veil_of(run.workflow, run.version), plan)
     return {**found, "as_of": {"id": until[-1].id, "at": moment(until[-1].at)}}
 
 

@@ -41,7 +41,8 @@ def waits(call: Call) -> dict[str, Any]:
     with call.board.database.snapshot() as connection:
         found = list_waits(connection, topic, call.query.limit)
         kept = kept_events(connection, topic)
-    return {"items": [wait_view(one, nearest(one, kept), call.board.veil) for one in found]}
+    veil = call.board.wide_veil()
+    return {"items": [wait_view(one, nearest(one, kept), veil) for one in found]}
 
 
 def wait_view(wait: WaitRecord, near: NearMiss | None, veil: Veil) -> dict[str, Any]:
@@ -52,7 +53,7 @@ def wait_view(wait: WaitRecord, near: NearMiss | None, veil: Veil) -> dict[str, 
         "key": wait.key,
         "filter": veil.hidden(wait.filter),
         "since": moment(wait.created_at),
-        "nearest": None if near is None else {"event": near.event_id, "differs": list(near.differs)},
+        "nearest": None if near is None else {"event": near.event_id, "key": near.key, "differs": list(near.differs)},
     }
 
 

@@ -52,7 +52,7 @@ def _row(call: Call, run_id: str) -> dict[str, Any]:
 
 
 def _preview(call: Call, verb: str, order: Order) -> dict[str, Any]:
-    """What would happen. That it is not possible is an answer, too."""
+    """Returns what the verb would do. A refusal is also an answer, not an error."""
     moment = _settled_moment(call)
     done = call.board.rival.bulk(
         verb,  # type: ignore[arg-type]
@@ -106,11 +106,10 @@ def _if_match(call: Call) -> int | None:
 
 def _steps(reopened: Reopened | None) -> dict[str, Any]:
     if reopened is None:
-        return {"opened": [], "runs_again": [], "undone": [], "children": [], "retried_children": []}
+        return {"opened": [], "runs_again": [], "children": [], "retried_children": []}
     return {
         "opened": list(reopened.opened),
         "runs_again": list(reopened.runs_again),
-        "undone": list(reopened.runs_again),
         "children": list(reopened.children),
         "retried_children": list(reopened.retried_children),
     }

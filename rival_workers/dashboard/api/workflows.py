@@ -79,7 +79,7 @@ def read_workflow(call: Call) -> dict[str, Any]:
         opened, more = open_by_version(connection)
         schedules = [one.name for one in list_schedules(connection, name)]
         alive = [one for one in list_executors(connection) if one.is_alive]
-    policies = load_policies(info.name, info.plan, info.policies)
+    policies, veil = load_policies(info.name, info.plan, info.policies), call.board.veil_of(name, info.version)
     return {
         "name": name,
         "version": info.version,
@@ -87,8 +87,8 @@ def read_workflow(call: Call) -> dict[str, Any]:
         "description": info.description,
         "registered_at": moment(info.registered_at),
         "input_schema": info.input_schema,
-        "graph": graph(policies),
-        "text": "\n".join(lines(outline(policies.plan, policies.shown()))),
+        "graph": graph(policies, veil),
+        "text": veil.text("\n".join(lines(outline(policies.plan, policies.shown())))),
         "versions": [
             _version_view(head, heads[0], opened, more) | {"workers": _workers(alive, head)} for head in heads
         ],
@@ -117,9 +117,11 @@ def _version_view(
 
 def _workers(alive: Sequence[ExecutorRecord], head: VersionHead) -> list[str] | None:
     """The live workers that have this version; None: they do not say."""
-    told = [one for one in alive if one.workflows is not None]
-    having = {str(one.worker or one.host) for one in told if head.version in (one.workflows or {}).get(head.name, ())}
-    return sorted(having) if told or not alive else None
+    reporting = [one for one in alive if one.workflows is not None]
+    having = {
+        str(one.worker or one.host) for one in reporting if head.version in (one.workflows or {}).get(head.name, ())
+    }
+    return sorted(having) if reporting or not alive else None
 
 
 def diff(call: Call) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 // The frame around every page: header, navigation, footer, login, keys. Pages are loaded when they are first opened.
-import { html, render, signal, useEffect, useState, Sign, Button, Loading, Problem, notice, tick } from "./ui.js";
+import { html, render, Component, signal, useEffect, useState, Sign, Button, Loading, Problem, notice, tick } from "./ui.js";
 import { me, cost, offline, loadMe, post, remove, countCost } from "./api.js";
 import { path, place, go } from "./router.js";
 import { link, outage, viewers, startLive, watch } from "./live.js";
 import { useKeys } from "./keys.js";
-import { warnings, footKeys, countWarnings } from "./frame.js";
+import { warnings, footKeys, countWarnings, keepBacklog } from "./frame.js";
 import { plural, time } from "./format.js";
 
 /** Pages: the pattern of the path, the module, and the entry of the navigation it belongs to. */
@@ -45,12 +45,23 @@ function Page() {
     at?.load().then((loaded) => { if (!gone) { setModule({ of: at.load, page: loaded.default }); setProblem(null); } }, (error) => !gone && setProblem(error));
     return () => { gone = true; };
   }, [path.value]);
-  if (!at) return html`<main id="main" tabindex="-1"><h1>Unknown page</h1><p><a href="runs">Runs</a></p></main>`;
+  // What had the focus may have gone with the page before: the keyboard goes on at this one.
+  useEffect(() => { if (document.activeElement === document.body) document.getElementById("main")?.focus({ preventScroll: true }); }, [path.value, module.of]);
+  if (!at) return html`<main id="main" tabindex="-1"><header class="rh"><div class="grow"><h1>Unknown page</h1><p class="i2">No page of the dashboard has this address. <a href="runs">See the runs</a></p></div></header></main>`;
   if (problem) return html`<main id="main" tabindex="-1"><h1 class="vh">Rival</h1><${Problem} problem=${{ title: "This page could not be loaded", detail: "The server may have a newer version: load the page again." }} again=${() => location.reload()} /></main>`;
   // The page before this one must not be drawn with the parameters of this one.
   if (module.of !== at.load) return html`<main id="main" tabindex="-1"><${Loading} /></main>`;
   const Shown = module.page;
-  return html`<${Shown} key=${path.value} ...${at.params} />`;
+  return html`<${Boundary} key=${path.value}><${Shown} ...${at.params} /><//>`;
+}
+
+/** A mistake in one page leaves the others, and the frame around them, usable. */
+class Boundary extends Component {
+  componentDidCatch(error) { console.error(error); this.setState({ error }); }
+
+  render({ children }, { error }) {
+    return error ? html`<main id="main" tabindex="-1"><h1 class="vh">Rival</h1><${Problem} problem=${{ title: "This page cannot be shown", detail: `It has a mistake: ${error.message}` }} again=${() => location.reload()} /></main>` : children;
+  }
 }
 
 function Live() {
@@ -110,7 +121,9 @@ function App() {
     "?": [() => show("Help"), "this help"],
     ...Object.fromEntries(NAV.map(([key, text, letter]) => [`g ${letter}`, [() => go(key), text]])),
   });
-  useEffect(() => watch({ fleet: 1 }, { hear: (name, data) => name === "fleet" && countWarnings(data) }), []);
+  useEffect(() => watch({ fleet: 1 }, { hear: (name, data) => { if (name === "fleet") { countWarnings(data); keepBacklog(data); } } }), []);
+  // The browser's way back leaves a dialogue, too.
+  useEffect(() => { dialog.value = null; }, [path.value]);
   const Dialog = dialog.value;
   return html`<a class="skip-link" href="#main">Skip to content</a><${Top} /><${Page} /><${Foot} /><${Notice} />
     ${Dialog && html`<${Dialog} close=${() => (dialog.value = null)} />`}`;
@@ -132,7 +145,7 @@ function Root() {
 // The printed link, opened in a tab that has the login already, changes only the fragment.
 addEventListener("hashchange", () => { if (new URLSearchParams(location.hash.slice(1)).has("token")) location.reload(); });
 
-/** The link that `rival dashboard` prints has the token in its fragment: exchange it for a cookie and forget it. */
+/** The link that `rival dashboard` prints has the token in its fragment: exchange it for a cookie and drop it. */
 async function start() {
   // The page's module comes while the server is asked who is here.
   found(place.peek().path)?.load().catch(() => {});

@@ -1,7 +1,7 @@
 // A dialogue before an action: what it does, the same as a command from the server's dry run, and one button.
-import { html, useEffect, useState, AsCommand, Button } from "./ui.js";
+import { html, useEffect, useRef, useState, AsCommand, Button } from "./ui.js";
 import { Modal } from "./modal.js";
-import { parseJson } from "./exact.js";
+import { typedJson } from "./exact.js";
 
 /** What is wrong, and where. */
 export const wordsOf = (problem) => {
@@ -18,18 +18,23 @@ export function Ask({ title, note, ask, on = "", why = null, button, danger, clo
   const [shown, setShown] = useState(null);
   const [problem, setProblem] = useState(null);
   const [busy, setBusy] = useState(false);
+  const preview = useRef({ timer: 0, asked: null });
   useEffect(() => {
     if (why) { setShown(null); return undefined; }
     let gone = false;
-    const timer = setTimeout(() => ask(true).then(
+    const begin = () => (preview.current.asked = ask(true).then(
       (answer) => { if (!gone) { setShown(answer.possible === false ? null : answer); setProblem(answer.possible === false ? { detail: answer.reason, errors: answer.errors } : null); } },
-      (found) => { if (!gone) { setShown(null); setProblem(found); } }), shown || problem ? 250 : 0);
-    return () => { gone = true; clearTimeout(timer); };
+      (found) => { if (!gone) { setShown(null); setProblem(found); } }));
+    preview.current.timer = setTimeout(begin, shown || problem ? 250 : 0);
+    return () => { gone = true; clearTimeout(preview.current.timer); };
   }, [on, why]);
   const act = async (event) => {
     event.preventDefault();
     if (why) { setProblem({ detail: why }); return; }
     setBusy(true);
+    // A preview that the action overtakes would ask about what is gone.
+    clearTimeout(preview.current.timer);
+    await preview.current.asked;
     try { done(await ask(false)); close(); } catch (found) { setProblem(found); setBusy(false); }
   };
   return html`<${Modal} title=${title} close=${close}><form class="ask" onSubmit=${act} noValidate>${note && html`<p class="i2">${note}</p>`}${children?.(shown)}
@@ -44,5 +49,5 @@ export const Field = ({ id, label, hint, value, set, area, ...more }) => html`<d
 
 /** JSON as typed: `{value}`, or null while it is none. */
 export function parsed(text) {
-  try { return { value: parseJson(text) }; } catch { return null; }
+  try { return { value: typedJson(text) }; } catch { return null; }
 }

@@ -1,5 +1,5 @@
 // The filter of the runs page: tokens as people type them, and as the query of `GET runs`. The words are those of `rival ls`. Pure.
-import { isExact, parseJson } from "./exact.js";
+import { isExact, typedJson } from "./exact.js";
 
 const PLAIN = ["workflow", "status", "since", "until", "ended_since", "ended_until", "error", "parent", "paused"];
 const ALIASES = { is: "status", wf: "workflow" };
@@ -67,7 +67,7 @@ function merged(into, [name, ...rest], value) {
 /** `7` is a number, `true` is true, `"7"` in quotes stays text. */
 function guessed(text) {
   try {
-    const value = parseJson(text);
+    const value = typedJson(text);
     return typeof value === "object" && value !== null && !isExact(value) ? text : value;
   } catch {
     return text;

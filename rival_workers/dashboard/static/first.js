@@ -10,8 +10,9 @@
   const paths = ["me"];
   // The shell says whether its reader is logged in: without a login these would be refused.
   if ("session" in root.dataset) {
-    if (/^runs\/[^/]+$/.test(here)) paths.push(`${here}?fold=20`, ...(query.has("at") ? [`${here}/past?${new URLSearchParams({ id: query.get("at") })}`] : []));
+    if (/^runs\/[^/]+$/.test(here)) paths.push(`${here}?fold=20`, `${here}/${query.has("at") ? `past?${new URLSearchParams({ id: query.get("at") })}` : "why"}`);
     else if (here === "runs" && !location.search) paths.push("runs?limit=50", "runs/counts");
+    else if (/^(fleet|workflows|schedules)$/.test(here)) paths.push(here);
   }
   const ask = (path) => {
     const answer = fetch(`api/v1/${path}`, { headers: { Accept: "application/json" }, cache: "no-store" });

@@ -35,12 +35,15 @@ function two(value, big, bigWord, small, smallWord) {
 export const between = (earlier, later) =>
   earlier && later ? (new Date(later).getTime() - new Date(earlier).getTime()) / 1000 : null;
 
+/** How long a run took, or has taken so far: from its begin on a worker, as lists and pages say it. */
+export const tookOf = (run, until = now()) => between(run.started_at ?? run.created_at, run.completed_at ?? until);
+
 let skew = 0;
 /** The server's clock, as far as this browser knows it. */
 export const now = () => Date.now() + skew;
 export function setServerTime(iso) {
-  const told = new Date(iso).getTime();
-  if (!Number.isNaN(told)) skew = told - Date.now();
+  const reported = new Date(iso).getTime();
+  if (!Number.isNaN(reported)) skew = reported - Date.now();
 }
 
 const pad = (value, width = 2) => String(value).padStart(width, "0");
@@ -58,8 +61,12 @@ export function time(iso, precise = false) {
   return `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}`;
 }
 
-/** The whole moment, for a title. */
-export const moment = (iso) => (iso ? new Date(iso).toLocaleString() : "");
+/** The whole moment, for a title: "2026-11-03 12:04:08". */
+export function moment(iso) {
+  if (!iso) return "";
+  const at = new Date(iso);
+  return `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())} ${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
+}
 
 /** "in 6 m" or "6 m ago". */
 export function distance(iso) {
@@ -96,6 +103,9 @@ export function idFromUrl(text) {
 
 /** A word for a POSIX shell. */
 export const quoted = (word) => (/^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`);
+
+/** The fields of an entry in one line: `attempt=1  kind=handler`. */
+export const words = (fields) => Object.entries(fields ?? {}).map(([key, value]) => `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`).join("  ");
 
 /** A long id in a narrow place: its beginning and end. */
 export const short = (id, most = 24) => (id.length <= most ? id : `${id.slice(0, most - 9)}…${id.slice(-8)}`);

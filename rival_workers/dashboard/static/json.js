@@ -1,4 +1,4 @@
-// A JSON value that opens level by level: no more is drawn than what is open, a hundred entries of a level at a time.
+// A JSON value that opens level by level: only what is open is drawn, a hundred entries of a level at a time.
 import { html, useState, copy } from "./ui.js";
 import { bytes, count } from "./format.js";
 import { may, pretty } from "./api.js";

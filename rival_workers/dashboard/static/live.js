@@ -26,6 +26,7 @@ let sourceQuery = null;
 let cursor = "";
 let failures = 0;
 let pollTimer = 0;
+let backTimer = 0;
 let settle = 0;
 
 /** Watches until the returned function is called. `again`: called when events were missed, so fetch everything; with
@@ -61,7 +62,7 @@ export function startLive() {
   if (navigator.locks && channel) navigator.locks.request(`rival:${document.baseURI}`, () => new Promise(lead));
   else lead();
   if (channel) channel.onmessage = ({ data }) => received(data);
-  setInterval(() => { announce(); forget(); }, 10_000);
+  setInterval(() => { announce(); dropOld(); }, 10_000);
   document.addEventListener("visibilitychange", () => {
     announce();
     if (!document.hidden) for (const one of watching.values()) one.again();
@@ -73,10 +74,17 @@ function received(message) {
   if (message.type === "who") announce();
   else if (message.type === "want" && leader) { tabs.set(message.tab, { wants: message.wants, at: Date.now() }); arrange(); }
   else if (message.type === "event") deliver(message.name, message.data);
-  else if (message.type === "link" && !leader) message.state === "poll" ? toPolling() : (link.value = { state: message.state, since: Date.now() });
+  else if (message.type === "link" && !leader) follow(message.state);
 }
 
-function forget() {
+/** The leader has said how it hears of changes. */
+function follow(state) {
+  if (state === "poll") { toPolling(); return; }
+  if (state === "live") stopPolling();
+  link.value = { state, since: Date.now() };
+}
+
+function dropOld() {
   for (const [key, one] of tabs) if (Date.now() - one.at > 25_000 && key !== tab) tabs.delete(key);
 }
 
@@ -112,10 +120,10 @@ function open(query) {
     if (event.lastEventId) cursor = event.lastEventId;
     failures = 0;
     const data = parseJson(event.data);
-    if (link.peek().state !== "live") setLink("live");
-    for (const [told, about] of fresh && name === "hello" ? [[name, data], ["reset", { fresh: true }]] : [[name, data]]) {
-      channel?.postMessage({ type: "event", name: told, data: about });
-      deliver(told, about);
+    if (link.peek().state !== "live") { stopPolling(); setLink("live"); }
+    for (const [kind, about] of fresh && name === "hello" ? [[name, data], ["reset", { fresh: true }]] : [[name, data]]) {
+      channel?.postMessage({ type: "event", name: kind, data: about });
+      deliver(kind, about);
     }
     if (name === "hello") { fresh = false; heard = query; }
   });
@@ -136,14 +144,19 @@ function setLink(state) {
   if (leader) channel?.postMessage({ type: "link", state });
 }
 
-/** Asks every few seconds; tries the stream again after a minute. */
+function stopPolling() {
+  clearInterval(pollTimer);
+  clearTimeout(backTimer);
+}
+
+/** Asks every few seconds; tries the stream again after a minute, or once a server that was gone answers. */
 function toPolling() {
   setLink("poll");
-  clearInterval(pollTimer);
+  stopPolling();
   pollTimer = setInterval(poll, (me.peek()?.poll ?? 2) * 1000);
   poll();
   if (me.peek()?.features?.live === "poll") return;
-  setTimeout(() => {
+  backTimer = setTimeout(() => {
     clearInterval(pollTimer);
     failures = 0;
     setLink("off");
@@ -154,6 +167,7 @@ function toPolling() {
 let polling = false;
 let pollCursor = "";
 let polled = "";
+let lost = false;
 async function poll() {
   const wants = wanted();
   if (polling || !wants.length || !me.peek()?.role) return;
@@ -168,8 +182,11 @@ async function poll() {
     link.value = { state: "poll", since: Date.now() };
     for (const { event, data } of answer.events) if (event !== "hello") deliver(event, data);
     if (fresh) deliver("reset", { fresh: true });
+    if (lost && leader) arrange();
+    lost = false;
   } catch {
     pollCursor = "";
+    lost = true;
   } finally { polling = false; }
 }
 

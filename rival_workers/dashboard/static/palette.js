@@ -39,12 +39,12 @@ export function Palette({ close }) {
     else if (event.key === "Enter" && found[at]) { event.preventDefault(); open(found[at]); }
   };
   return html`<${Modal} title="Search everything" close=${close} cls="palette"><input class="in" role="combobox" aria-expanded="true" aria-controls="found" aria-activedescendant=${found[at] ? `found-${at}` : undefined} aria-label="Run id, task id, workflow, page" placeholder="Run id, task id, workflow, page" value=${text} onInput=${(event) => { setText(event.target.value); setAt(0); }} onKeyDown=${keys} autocomplete="off" />
-    <ul id="found" role="listbox" aria-label="Found" ref=${list}>${found.map((one, nth) => html`<li key=${one.to} id=${`found-${nth}`} role="option" aria-selected=${String(nth === at)} onClick=${() => open(one)}><span class="m">${one.text}</span> <span class="i3 sm">${one.hint}</span></li>`)}</ul>
+    <ul id="found" role="listbox" aria-label="Found" ref=${list}>${found.map((one, nth) => html`<li key=${one.to} id=${`found-${nth}`} role="option" aria-selected=${String(nth === at)} onClick=${() => open(one)}><span class=${one.hint === "page" ? "" : "m"}>${one.text}</span> <span class="i3 sm">${one.hint}</span></li>`)}</ul>
     ${found.length === 0 && html`<p class="i3">Nothing found.</p>`}<//>`;
 }
 
 export function Help({ close }) {
   return html`<${Modal} title="Keys" close=${close}><dl class="keys">${known().map(([key, text]) => html`<dt key=${`t${key}`}>${key.replace("-", " ").split(" ").map((one) => html`<kbd key=${one}>${one}</kbd> `)}</dt><dd key=${`d${key}`}>${text}</dd>`)}
     <dt><kbd>↑</kbd> <kbd>↓</kbd> <kbd>←</kbd> <kbd>→</kbd></dt><dd>walk the graph, when it has the focus</dd></dl>
-    <label class="sw"><input type="checkbox" role="switch" checked=${letters.value} onChange=${(event) => setLetters(event.target.checked)} />single letters do something</label><//>`;
+    <label class="sw"><input type="checkbox" role="switch" checked=${letters.value} onChange=${(event) => setLetters(event.target.checked)} />keys of a single letter</label><//>`;
 }

@@ -1,10 +1,10 @@
 // What every page draws with: preact through htm, signals, and the small components of the design.
-import { h, render, Fragment } from "./vendor/preact.js";
+import { h, render, Component, Fragment } from "./vendor/preact.js";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState, useCallback } from "./vendor/hooks.js";
 import { signal, computed, effect, batch, useSignal, useComputed } from "./vendor/signals.js";
 import htm from "./vendor/htm.js";
 
-export { h, render, Fragment, useEffect, useLayoutEffect, useMemo, useRef, useState, useCallback };
+export { h, render, Component, Fragment, useEffect, useLayoutEffect, useMemo, useRef, useState, useCallback };
 export { signal, computed, effect, batch, useSignal, useComputed };
 export const html = htm.bind(h);
 
@@ -17,7 +17,7 @@ export const LOOKS = {
   completed: ["completed", "completed"], failed: ["failed", "failed"], running: ["running", "running"],
   pending: ["pending", "pending"], suspended: ["waits", "waits"], waiting: ["waits", "waits"],
   waiting_retry: ["retry", "waits"], paused: ["paused", "paused"], cancelled: ["cancelled", "cancelled"],
-  skipped: ["skipped", "skipped"], compensating: ["undone", "undone"], undone: ["undone", "undone"],
+  skipped: ["skipped", "skipped"], compensating: ["undone", "undone"],
   lost: ["lost", "lost"], alive: ["completed", "completed"], dead: ["failed", "failed"], leaving: ["waits", "waits"],
   left: ["cancelled", "cancelled"], ok: ["completed", "completed"], warn: ["alert", "waits"], bad: ["failed", "failed"],
   retried: ["retry", "waits"], timed_out: ["failed", "failed"], taken_over: ["lost", "lost"], handed_back: ["lost", "lost"],
@@ -58,7 +58,7 @@ export function Button({ kind = "", sign, down, label, why, children, onClick, t
     >${sign && html`<${Sign} of=${sign} />`}${children}${down && html`<${Sign} of="down" />`}</button>`;
 }
 
-/** What happened, for everybody and for screen readers; it goes by itself. */
+/** What happened, for all readers and for screen readers; it goes by itself. */
 export const notice = signal(null);
 let noticeTimer = 0;
 export function say(text, kind = "") {
@@ -79,6 +79,16 @@ export async function copy(text, what = "Copied") {
 export const Copy = ({ text, label }) =>
   html`<${Button} kind="no" sign="copy" label=${label} onClick=${() => copy(text, `Copied ${text.length < 60 ? text : ""}`)} />`;
 
+/** Puts a menu beside its button, where there is room: not clipped by a table that scrolls. */
+function placed(list, button, end) {
+  const at = button.getBoundingClientRect();
+  const up = list.offsetHeight > innerHeight - at.bottom - 12 && at.top > innerHeight - at.bottom;
+  const left = Math.max(8, Math.min(end ? at.right - list.offsetWidth : at.left, innerWidth - list.offsetWidth - 8));
+  const room = (up ? at.top : innerHeight - at.bottom) - 12;
+  const top = up ? at.top - 4 - Math.min(list.offsetHeight, room) : at.bottom + 4;
+  for (const [name, value] of [["--x", left], ["--y", top], ["--room", room]]) list.style.setProperty(name, `${value}px`);
+}
+
 /** A button that opens a menu below it. Arrow keys move, Escape closes. */
 export function Menu({ label, children, kind = "", sign, items, end }) {
   const [open, setOpen] = useState(false);
@@ -86,10 +96,13 @@ export function Menu({ label, children, kind = "", sign, items, end }) {
   // Before the next key: an arrow that was pressed at once would be taken back.
   useLayoutEffect(() => {
     if (!open) return undefined;
-    box.current.querySelector("[role=menuitem]")?.focus();
-    const away = (event) => box.current?.contains(event.target) || setOpen(false);
-    addEventListener("pointerdown", away);
-    return () => removeEventListener("pointerdown", away);
+    placed(box.current.querySelector("[role=menu]"), box.current.querySelector("button"), end);
+    box.current.querySelector("[role=menuitem]")?.focus({ preventScroll: true });
+    // A window that changes its size is the target of that event, and no node.
+    const away = (event) => (event.target instanceof Node && box.current?.contains(event.target)) || setOpen(false);
+    const moves = ["pointerdown", "scroll", "resize"];
+    for (const name of moves) addEventListener(name, away, true);
+    return () => moves.forEach((name) => removeEventListener(name, away, true));
   }, [open]);
   const keys = (event) => {
     const found = [...box.current.querySelectorAll("[role=menuitem]")];
@@ -113,23 +126,50 @@ export function Menu({ label, children, kind = "", sign, items, end }) {
   </span>`;
 }
 
+/** Arrow keys go to the next of a few and choose it, as they do with the browser's own radio buttons. */
+export function arrows(event) {
+  const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+  const all = [...event.currentTarget.querySelectorAll("[role=radio], [role=tab]")];
+  const at = all.indexOf(event.target);
+  if (!by || at < 0) return;
+  event.preventDefault();
+  event.stopPropagation();
+  const next = all.at((at + by) % all.length);
+  next.focus();
+  if (next.ariaChecked !== "true" && next.ariaSelected !== "true") next.click();
+}
+
 /** One of a few: buttons in a row of which one is pressed. */
 export const Segment = ({ label, of, value, onPick, role = "group" }) =>
-  html`<span class="seg" role=${role} aria-label=${label}>${of.map(([key, text]) =>
+  html`<span class="seg" role=${role} aria-label=${label} onKeyDown=${role === "tablist" ? arrows : undefined}>${of.map(([key, text]) =>
     html`<button type="button" key=${key} aria-pressed=${role === "group" ? String(key === value) : undefined}
       role=${role === "tablist" ? "tab" : undefined} aria-selected=${role === "tablist" ? String(key === value) : undefined}
       onClick=${() => onPick(key)}>${text}</button>`)}</span>`;
 
-/** A problem in place: what happened, what to do, try again. */
 /** What a problem says beyond its title, which is the beginning of it. */
 const detailOf = ({ title, detail }) => (title && detail?.startsWith(title) ? detail.slice(title.length).replace(/^[.\s]+/, "") : detail);
 
+/** Errors name commands in backticks. */
+const coded = (text) => text.split("`").map((part, at) => (at % 2 ? html`<code>${part}</code>` : part));
+
+/** A problem in place: what happened, what to do, try again. */
 export function Problem({ problem, again }) {
   return html`<section class="note failed" role="alert"><${Sign} of="failed" /><div>
     <p class="lead">${problem.title ?? "That did not work"}</p>
-    ${detailOf(problem) && html`<p class="i2">${detailOf(problem)}</p>`}
+    ${detailOf(problem) && html`<p class="i2">${coded(detailOf(problem))}</p>`}
     ${problem.todo && html`<p class="sm do">${problem.todo}</p>`}</div>
     ${again && html`<${Button} onClick=${again}>Again<//>`}</section>`;
+}
+
+/** A wide table scrolls sideways. On a phone its rows are cards: there, each cell says which column it is of. */
+export function Wide({ label, children }) {
+  const box = useRef(null);
+  useLayoutEffect(() => {
+    const { tHead, tBodies } = box.current.querySelector("table");
+    const heads = [...tHead.rows[0].cells].map((head) => (head.querySelector(".vh") ? "" : head.textContent));
+    for (const row of tBodies[0].rows) for (const cell of row.cells) if (cell.colSpan === 1) cell.dataset.of = heads[cell.cellIndex];
+  });
+  return html`<div class="sx" ref=${box} tabindex="0" role="group" aria-label=${label}>${children}</div>`;
 }
 
 /** Grey bars in the shape of rows, after 300 ms, while something is loaded for the first time. */
@@ -143,11 +183,11 @@ export function Loading({ rows = 6 }) {
 }
 
 /** The same as a command: shell, Python, curl; always in the same place, before the button that does it. */
-export function AsCommand({ commands }) {
+export function AsCommand({ commands, heading = "h3" }) {
   const [as, setAs] = useState("shell");
   if (!commands) return null;
   const kinds = [["shell", "shell"], ["python", "Python"], ["curl", "curl"]].filter(([key]) => commands[key]);
-  return html`<div class="sec cmd"><div class="bar"><h3>As command</h3><span class="grow"></span>
+  return html`<div class="sec cmd"><div class="bar"><${heading} class="h3">As command<//><span class="grow"></span>
     ${kinds.length > 1 && html`<${Segment} label="As" of=${kinds} value=${as} onPick=${setAs} />`}
     <${Copy} text=${commands[as] ?? ""} label="Copy the command" /></div>
     <pre class="code" tabindex="0" aria-label="Command">${commands[as]}</pre></div>`;

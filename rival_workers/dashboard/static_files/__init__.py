@@ -1,5 +1,5 @@
-"""The files for browsers, and the page that all paths answer. The hash of the files' directory is part of each URL, so
-that everything can be cached for ever and no two versions are ever mixed.
+"""Serves the files for browsers, and one page for all paths. The hash of the files' directory is part of each URL, so
+that everything can be cached for ever and two versions are never mixed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.problem_json import Refused
-from rival_workers.dashboard.requests import Endpoint, problem_response
+from rival_workers.dashboard.requests import Endpoint, mount_of, problem_response
 from rival_workers.dashboard.static_files.joined_modules import APPLICATION, joined
 
 DIRECTORY = Path(__file__).parents[1] / "static"
@@ -93,7 +93,7 @@ class StaticFiles:
 
 def _files(contents: Mapping[str, bytes]) -> dict[str, StaticFile]:
     """As they are sent: without comments, and modules joined with those that they import."""
-    bare = {name: _bare(name, content) for name, content in contents.items()}
+    bare = {name: bare_file(name, content) for name, content in contents.items()}
     sources = {name: content.decode() for name, content in bare.items() if name.endswith(".js")}
     bare |= {name: text.encode() for name, text in joined(sources).items()}
     return {name: StaticFile(content, gzip.compress(content, 9), _type(name)) for name, content in bare.items()}
@@ -108,7 +108,7 @@ def modules_of(files: Mapping[str, StaticFile], page: str) -> list[str]:
     return [APPLICATION, *shown[:1]]
 
 
-def _bare(name: str, content: bytes) -> bytes:
+def bare_file(name: str, content: bytes) -> bytes:
     return content if name.startswith("vendor/") else _COMMENTS[Path(name).suffix](content)
 
 
@@ -123,12 +123,14 @@ def _without_comments(pattern: bytes) -> Callable[[bytes], bytes]:
     return shorten
 
 
+#: Spaces of a style sheet that mean nothing: around its braces and semicolons, and after the colon of a declaration.
+_SPACES = re.compile(rb"[ \t]*([{};])[ \t]*|(?<=[\w-])(:)[ \t]+")
 #: Of a script only comments that have their lines for themselves: others may be part of a text.
 _COMMENTS: dict[str, Callable[[bytes], bytes]] = defaultdict(
     lambda: bytes,
     {
         ".js": _without_comments(rb"^[ \t]*(?://[^\n]*|/\*.*?\*/[ \t]*)$"),
-        ".css": _without_comments(rb"/\*.*?\*/"),
+        ".css": lambda content: _SPACES.sub(rb"\1\2", _without_comments(rb"/\*.*?\*/")(content)),
     },
 )
 
@@ -159,8 +161,7 @@ def shell_endpoint(files: StaticFiles, board: Board) -> Endpoint:
         page = request.path_params["page"]
         if page == "api" or page.startswith(("api/", "static/")):
             return problem_response(Refused(404, "NotFound", "The API does not have this resource."))
-        base = request.scope.get("root_path", "") + "/"
-        content = files.shell(base, page, is_known=_is_known(board, request))
+        content = files.shell(mount_of(request), page, is_known=_is_known(board, request))
         return Response(content, media_type="text/html; charset=utf-8")
 
     return shell

@@ -1,8 +1,8 @@
-"""Modules for browsers, joined: a module with everything it imports is one file, so that a page loads two of them
-instead of dozens. No tool is needed for that, and the sources stay plain modules.
+"""Joins modules for browsers: a module with everything it imports becomes one file, so that a page loads two files
+instead of dozens. This needs no build tool, and the sources stay plain modules.
 
-The application's file has a register of modules. Each module is a function there that runs once, in whatever file it
-comes: what a page needs beyond the application is in the file of the page.
+The application's file has a register of modules. Each module is a function there that runs once, whichever file
+contains it; the file of a page has the modules that the application's file lacks.
 """
 
 from __future__ import annotations
@@ -32,14 +32,25 @@ def joined(sources: Mapping[str, str]) -> dict[str, str]:
     core = needed(sources, APPLICATION)
     made = {APPLICATION: _REGISTER + _definitions(sources, core, APPLICATION)}
     for entry in sorted({one for name in sources for one in _imported(sources, name, _LATER)} - set(core)):
-        beyond = [name for name in needed(sources, entry) if name not in core]
+        beyond = [name for name in needed(sources, entry) if name not in core + _there(sources, entry)]
         register = f'import {{ $define, $need }} from "{_relative(APPLICATION, entry)}";\n'
         made[entry] = register + _definitions(sources, beyond, entry) + _exports_of(entry, sources[entry])
     return made
 
 
+def _there(sources: Mapping[str, str], entry: str) -> list[str]:
+    """The modules that are in the browser whenever this one is asked for: those of the only page that imports it."""
+    pages = [name for name in sources if entry in _imported(sources, name, _LATER)]
+    return needed(sources, pages[0]) if len(pages) == 1 else []
+
+
+def alone(sources: Mapping[str, str], entry: str) -> str:
+    """A module with everything it needs, as a script that needs no other file."""
+    return _REGISTER + _definitions(sources, needed(sources, entry), entry)
+
+
 def needed(sources: Mapping[str, str], entry: str) -> list[str]:
-    """What a module imports, each after all that it imports itself; the module is the last."""
+    """The modules that a module imports, in the order of execution; the module itself is the last."""
     found: dict[str, None] = {}
 
     def add(name: str, above: tuple[str, ...]) -> None:
@@ -75,11 +86,11 @@ def _body(name: str, source: str, entry: str) -> str:
 
     def passed_on(match: re.Match[str]) -> str:
         of = f'$need("{_resolved(name, match["of"])}")'
-        exports.update({told: f"{of}.{own}" for own, told in _pairs(match["names"])})
+        exports.update({exported: f"{of}.{own}" for own, exported in _pairs(match["names"])})
         return ""
 
     def listed(match: re.Match[str]) -> str:
-        exports.update({told: own for own, told in _pairs(match["names"])})
+        exports.update({exported: own for own, exported in _pairs(match["names"])})
         return ""
 
     def by_default(match: re.Match[str]) -> str:
@@ -99,14 +110,14 @@ def _body(name: str, source: str, entry: str) -> str:
         (_DECLARED, declared),
     ):
         text = pattern.sub(replaced, text)
-    return f"{text}\nreturn {{ {', '.join(f'{told}: {own}' for told, own in exports.items())} }};"
+    return f"{text}\nreturn {{ {', '.join(f'{exported}: {own}' for exported, own in exports.items())} }};"
 
 
 def _taken(name: str, match: re.Match[str]) -> str:
     """An import as a declaration."""
     pairs = [("default", match["default"])] if match["default"] else []
     pairs += _pairs(match["names"] or "")
-    names = ", ".join(f"{own}: {told}" for own, told in pairs)
+    names = ", ".join(f"{own}: {exported}" for own, exported in pairs)
     return f'const {{ {names} }} = $need("{_resolved(name, match["of"])}");'
 
 

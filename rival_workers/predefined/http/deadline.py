@@ -1,4 +1,4 @@
-"""The deadline of a whole HTTP exchange."""
+"""Enforces the deadline of a whole HTTP exchange."""
 
 from __future__ import annotations
 

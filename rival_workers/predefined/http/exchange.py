@@ -13,6 +13,7 @@ from typing import Any
 import httpcore
 import httpx
 
+from rival_client.model.durations import duration_text
 from rival_workers.engine.retry_after import seconds_to_wait
 from rival_workers.errors import StepError
 from rival_workers.predefined.http.deadline import Deadline, DeadlineExceeded
@@ -77,7 +78,7 @@ def _reason(error: Exception, deadline: Deadline, limits: Limits) -> str:
     try:
         deadline.check()
     except DeadlineExceeded:
-        return f"took longer than {limits.timeout:g} s"
+        return f"took longer than {duration_text(limits.timeout)}"
     return f"no response ({type(error).__name__}{f': {error}' if isinstance(error, httpcore.ConnectError) else ''})"
 
 
@@ -111,7 +112,7 @@ def _check_status(response: httpx.Response, limits: Limits) -> None:
     message = f"{response.request.method} {response.url.host} answered {status} {response.reason_phrase}".strip()
     if status in limits.retry_statuses:
         after = seconds_to_wait(response.headers.get("retry-after", ""))
-        wait = "" if after is None else f"; Retry-After is {after:g} s"
+        wait = "" if after is None else f"; Retry-After is {duration_text(after)}"
         raise StepError(message + wait, behavior="retry", retry_after=after, code=f"http.{status}")
     expected = f"; expected {', '.join(map(str, sorted(limits.expect)))}" if limits.expect else ""
     raise StepError(message + expected, code=f"http.{status}")

@@ -1,5 +1,6 @@
 """The event loop of the async steps of this process. A step that stops the loop (loop.stop(), sys.exit() in a task) or
-blocks it does not affect other steps: a stopped loop is started again, and a spare loop replaces a blocked one.
+blocks it does not affect other steps: a stopped loop is started again, and a spare loop replaces a blocked one. The
+coroutine of an attempt that is over is cancelled.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ import time
 from collections.abc import Awaitable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import Any
+
+from rival_workers.runtime.attempt.calls_over import CLEANUP, UserCall, cancelled_when_over
 
 log = logging.getLogger("rival.async_loop")
 
@@ -47,6 +51,12 @@ class AsyncLoop:
         problems = [problem for problem in (loop.check() for loop in loops) if problem]
         return "; ".join(problems) or None
 
+    @property
+    def left_behind(self) -> list[UserCall]:
+        """The calls whose coroutines have ignored that they were cancelled, and still run."""
+        with self._lock:
+            return [call for loop in self._loops for call in list(loop.left_behind.values())]
+
     def _usable(self) -> LoopThread:
         """The first loop that is not blocked, so that steps return to the loop on which their clients were created."""
         with self._lock:
@@ -65,8 +75,11 @@ class LoopThread:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._waiting: set[Future[Outcome]] = set()
+        self._tasks: dict[Future[Outcome], asyncio.Task[Outcome]] = {}
         self._asked_at: float | None = None
         self.is_blocked = False
+        #: Coroutines that still run although they were cancelled.
+        self.left_behind: dict[asyncio.Task[Outcome], UserCall] = {}
         self._thread = threading.Thread(target=self._serve, name="rival-async-steps", daemon=True)
         self._thread.start()
 
@@ -79,7 +92,8 @@ class LoopThread:
         self._waiting.add(ended)
         try:
             self._loop.call_soon_threadsafe(self._start, awaitable, ended)
-            value, error = ended.result()
+            with cancelled_when_over(partial(self._over, ended)):
+                value, error = ended.result()
         except BaseException:
             # A signal in this thread, or a closed loop: the result is not needed any more.
             ended.cancel()
@@ -91,13 +105,37 @@ class LoopThread:
         return value
 
     def _start(self, awaitable: Awaitable[Any], ended: Future[Outcome]) -> None:
-        task = self._loop.create_task(_outcome(awaitable))
-        task.add_done_callback(lambda done: _settle(ended, done))
+        task = self._tasks[ended] = self._loop.create_task(_outcome(awaitable))
+        task.add_done_callback(lambda done: self._pass_on(ended, done))
         ended.add_done_callback(lambda its: self._cancel(task) if its.cancelled() else None)
+
+    def _pass_on(self, ended: Future[Outcome], task: asyncio.Task[Outcome]) -> None:
+        self._tasks.pop(ended, None)
+        with suppress(InvalidStateError):
+            ended.set_result((None, asyncio.CancelledError()) if task.cancelled() else task.result())
 
     def _cancel(self, task: asyncio.Task[Outcome]) -> None:
         with suppress(RuntimeError):  # closed
             self._loop.call_soon_threadsafe(task.cancel)
+
+    def _over(self, ended: Future[Outcome], call: UserCall) -> None:
+        """The result does not count any more. The thread that waits for it is free when the cleanup has ended."""
+        with suppress(RuntimeError):  # closed
+            self._loop.call_soon_threadsafe(self._cancel_over, ended, call)
+
+    def _cancel_over(self, ended: Future[Outcome], call: UserCall) -> None:
+        task = self._tasks.get(ended)
+        if task is not None:
+            task.cancel()
+            self._loop.call_later(CLEANUP, self._leave_behind, ended, task, call)
+
+    def _leave_behind(self, ended: Future[Outcome], task: asyncio.Task[Outcome], call: UserCall) -> None:
+        if task.done():
+            return
+        self.left_behind[task] = call
+        log.warning("the coroutine of %s was cancelled, and still runs", call)
+        task.add_done_callback(lambda done: self.left_behind.pop(done, None))
+        ended.cancel()
 
     # -- the thread ---------------------------------------------------------------------------------------
 
@@ -161,11 +199,6 @@ async def _outcome(awaitable: Awaitable[Any]) -> Outcome:
         return await awaitable, None
     except BaseException as error:
         return None, error
-
-
-def _settle(ended: Future[Outcome], task: asyncio.Task[Outcome]) -> None:
-    with suppress(InvalidStateError):
-        ended.set_result((None, asyncio.CancelledError()) if task.cancelled() else task.result())
 
 
 def _is_machinery(filename: str) -> bool:

@@ -1,4 +1,4 @@
-"""One attempt as a value: made of a claim, or of the attempt before it."""
+"""One attempt as a value, made from a claim or from the attempt before it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from rival_workers.runtime.attempt.position import Position
 from rival_workers.runtime.flow.stop_signals import Continued
 from rival_workers.store.claim_records import BeginResult, Claim, Claimed, RunFacts
 from rival_workers.store.flow_records import ContinuedFlow
+from rival_workers.store.group_commits import FinishStep
 
 
 @record(frozen=True)
@@ -27,6 +28,18 @@ class Verdict:
 
     what: Literal["completed", "skipped", "failed", "retried", "suspended", "stale"]
     error: dict[str, Any] | None = None
+
+
+@record(frozen=True)
+class WaitingEnds:
+    """Ends of inline steps that are committed together with that of the attempt after them. Of all these steps only the
+    first has a row, which is `running`."""
+
+    first: Attempt
+    ends: tuple[FinishStep, ...]
+    #: When the first of them ended, and when the attempt after them began, by the monotonic clock.
+    since: float
+    began: float
 
 
 @record(frozen=True)
@@ -44,10 +57,26 @@ class Attempt:
     continued: Continued | None = None
     #: A function that makes the key of one of its limits has failed: its own function is not called.
     failed: Failure | None = None
+    #: Ends that are committed together with its own.
+    before: WaitingEnds | None = None
 
     @property
     def claim(self) -> Claim:
         return self.position.claim
+
+    @property
+    def held(self) -> Attempt:
+        """The attempt whose row is `running` in the table for this one."""
+        return self if self.before is None else self.before.first
+
+    @property
+    def ends(self) -> tuple[FinishStep, ...]:
+        return () if self.before is None else self.before.ends
+
+    def claimed_as(self, claim: Claim) -> Attempt:
+        """The same, with a row of its own."""
+        claimed = replace(self.claimed, token=claim.token, timeout_token=claim.token)
+        return replace(self, claimed=claimed, position=replace(self.position, claim=claim), before=None)
 
     @lazy
     def hooks(self) -> Mapping[str, Any]:
@@ -78,8 +107,8 @@ def _attempt_under(
     expires: float | None = None,
 ) -> Attempt:
     claim, facts = Claim(claimed.run_id, claimed.path, claimed.token), claimed.facts
-    named = (definition.name, definition.version, policies)
-    position = Position(claim, *named, claimed.attempt, claimed.lost, claimed.kind, claimed.route, facts.level)
+    row = (claimed.attempt, claimed.lost, claimed.kind, claimed.route, facts.level, facts.labels)
+    position = Position(claim, definition.name, definition.version, policies, *row)
     return Attempt(claimed, definition, position, ended, expires)
 
 
@@ -98,8 +127,11 @@ def next_attempt(attempt: Attempt, end: End | FallBack, opening: OpenRow, token:
     claimed = attempt.claimed
     if isinstance(end, End):
         attempt.ended[claimed.path] = Ended(end.status, end.result, end.state)
-    config = attempt.position.policies.under(book).at(opening.path)
-    first = _first_claim(claimed.run_id, opening, config, claimed.input, token, claimed.facts)
+    known = attempt.position.policies
+    policies = attempt.position.policies_under(book)
+    first = _first_claim(claimed.run_id, opening, policies.at(opening.path), claimed.input, token, claimed.facts)
+    if policies is known:
+        return _attempt_under(known, first, attempt.definition, attempt.ended, attempt.expires)
     return attempt_of(first, attempt.definition, book, attempt.ended, attempt.expires)
 
 
@@ -110,7 +142,7 @@ def continued_attempt(
     step."""
     assert done.timeout_token is not None, "it was claimed"
     under = replace(attempt.claimed, token=done.token, timeout_token=done.timeout_token)
-    claimed = replace(under, attempt=1, lost=0, item=None, left=left, waited=None)
+    claimed = replace(under, attempt=1, lost=0, item=None, left=left, waited=None, stored=None)
     after = attempt_of(claimed, attempt.definition, book, attempt.ended, attempt.expires)
     return replace(after, continued=continued)
 

@@ -22,7 +22,7 @@ from rival_workers.runtime.attempt.context import Ended
 from rival_workers.runtime.attempt.interrupts import is_from_signal
 from rival_workers.runtime.attempt.invoke import error_record
 from rival_workers.runtime.attempt.outage import OutageRetry
-from rival_workers.runtime.attempt.special_outcomes import KeyGuard
+from rival_workers.runtime.attempt.step_keys import KeyGuard
 from rival_workers.runtime.attempt.step_transitions import StepTransitions
 from rival_workers.runtime.attempt.time_limits import TimeLimits
 from rival_workers.runtime.executor import Executor

@@ -13,11 +13,13 @@ from functools import cached_property
 
 from rival_client.broker.message import StepMessage
 from rival_client.model.limits.singletons import limits_of_run
+from rival_client.model.policies.rulebook import Rulebook
 from rival_client.model.starts.queues import Route
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine import interpreter
 from rival_workers.engine.effects import Advance
 from rival_workers.engine.policies import Policies
+from rival_workers.engine.step_limits import plain_flows
 from rival_workers.runtime.attempt.attempts import Attempt, attempt_of, first_attempt
 from rival_workers.runtime.attempt.attempts import Verdict as Verdict
 from rival_workers.runtime.attempt.pipeline import AttemptPipeline
@@ -26,8 +28,8 @@ from rival_workers.runtime.attempt.runs_in_hand import Commits, commit_alone, co
 from rival_workers.runtime.attempt.telemetry import counters
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.store.claim_records import (
+    BeginOutcome,
     BeginResult,
-    Begun,
     Claim,
     ClaimBy,
     Delivered,
@@ -87,7 +89,7 @@ class Mismatches:
 
 
 def _first_advance(policies: Policies, in_place: InPlace | None) -> tuple[Advance, str | None]:
-    """What opens at the start of a run, and the executor that claims it."""
+    """Returns the rows that open at the start of a run, and the executor that claims the first step."""
     if "" not in policies.advances:
         policies.advances[""] = interpreter.first(policies.plan).with_options(policies.at, policies.recorded)
     advance = policies.advances[""]
@@ -96,6 +98,9 @@ def _first_advance(policies: Policies, in_place: InPlace | None) -> tuple[Advanc
 
 class Coordinator(AttemptPipeline):
     """Handles messages."""
+
+    #: The last result of `_claim_by`, after the values from which it was made.
+    _event_claim: tuple[object, ClaimBy] | None = None
 
     @cached_property
     def _mismatches(self) -> Mismatches:
@@ -172,7 +177,7 @@ class Coordinator(AttemptPipeline):
             yield from self._run_all(first, self._deadline(), observed=True)
         return None
 
-    def _not_begun(self, run_id: str, token: int, named: WorkflowVersion, found: Begun) -> None:
+    def _not_begun(self, run_id: str, token: int, named: WorkflowVersion, found: BeginOutcome) -> None:
         match found:
             case NotYet():
                 self._come_again(StepMessage(run_id, None, token, named.workflow, named.version), found)
@@ -212,10 +217,11 @@ class Coordinator(AttemptPipeline):
 
     def _deliver(self, event_id: str) -> Commits[None]:
         deadline = self._deadline()
-        claim = ClaimBy(self.executor.id, self.registry.versions) if self._may_continue(deadline) else None
+        book = self.transitions.options.book()
+        claim = self._claim_by(book) if self._may_continue(deadline) else None
         with self.executor.claiming():
             delivered = yield from self._resumed(committed(DeliverEvent(event_id, claim)))
-            first_ready = self._first_ready(delivered)
+            first_ready = self._first_ready(delivered, book)
         failpoint("after_deliver_commit")
         if first_ready is not None:
             yield from self._run_all(first_ready, deadline, observed=True)
@@ -230,12 +236,26 @@ class Coordinator(AttemptPipeline):
             if attempt is not None:
                 yield from self._run_all(attempt, self._deadline(), observed=True)
 
-    def _first_ready(self, delivered: Delivered) -> Attempt | None:
+    def _claim_by(self, book: Rulebook) -> ClaimBy:
+        """How this executor claims what an event wakes. Made again when the executor, workflows or rules change."""
+        now = (self.executor.id, self.registry.versions, self.registry.changes, book.version)
+        if self._event_claim is None or self._event_claim[0] != now:
+            found = ((*named, self.registry.find(*named)) for named in now[1])
+            flows = {
+                f"{name}@{version}/{path}": limit
+                for name, version, definition in found
+                if definition is not None
+                for path, limit in plain_flows(definition.policies, book)
+            }
+            self._event_claim = (now, ClaimBy(*now[:2], flows))
+        return self._event_claim[1]
+
+    def _first_ready(self, delivered: Delivered, book: Rulebook) -> Attempt | None:
         if delivered.claimed is None:
             return None
         definition = self._definition(delivered.workflow, delivered.version)
         assert definition is not None, "a claim is only made for a workflow that is known"
-        return self._added(attempt_of(delivered.claimed, definition, self.transitions.options.book()))
+        return self._added(attempt_of(delivered.claimed, definition, book))
 
     def _park(self, run_id: str, path: str | None, token: int, named: WorkflowVersion) -> None:
         reason = f"worker does not have workflow {named.workflow!r}"

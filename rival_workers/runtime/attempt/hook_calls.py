@@ -4,6 +4,7 @@ is recorded in the history.
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from rival_workers.definition.hooks import STRICT, HookEvent
 from rival_workers.engine.decisions import Decision, End, Failure, Retry, Success
 from rival_workers.engine.replay import CheckpointWrite
 from rival_workers.engine.step_limits import limits_at
+from rival_workers.runtime.attempt.async_loop import async_steps
 from rival_workers.runtime.attempt.attempts import Attempt
 from rival_workers.runtime.attempt.interrupts import is_from_signal
 from rival_workers.runtime.attempt.invoke import error_record, failure
@@ -73,7 +75,7 @@ class HookCalls:
                 self.call(attempt, "on_end", outcome=status, error=self._error_of(attempt, status))
 
     def _error_of(self, attempt: Attempt, status: str) -> dict[str, Any] | None:
-        """That of the run. It need not be the error of this attempt, which may be one of a handler."""
+        """The error of the run. It may differ from the error of this attempt, which may be a handler's."""
         if status != statuses.FAILED:
             return None
         return self._outage.keep(lambda: self._store.failure_of(attempt.claimed.run_id))[1]
@@ -96,7 +98,9 @@ class HookCalls:
         if hook is None:
             return None
         try:
-            hook(HookEvent(name, **{**described(attempt), **about}))
+            waits = hook(HookEvent(name, **{**described(attempt), **about}))
+            if inspect.isawaitable(waits):
+                async_steps.run(waits)
         except BaseException as error:
             if is_from_signal(error):
                 raise
@@ -116,7 +120,7 @@ class HookCalls:
 
 
 def described(attempt: Attempt) -> dict[str, Any]:
-    """What hooks and signals say of an attempt."""
+    """The fields of an attempt for hooks and signals."""
     claimed, workflow = attempt.claimed, attempt.definition.name
     where = {"run_id": claimed.run_id, "workflow": workflow, "step": claimed.path, "attempt": claimed.attempt}
     return {**where, **_telemetry(attempt.position.config, workflow, claimed.path)}
@@ -136,7 +140,7 @@ def has_waited(attempt: Attempt, waited: float) -> None:
 
 
 def breaker_moved(breaker: Breaker, state: BreakerState, attempt: Attempt) -> None:
-    """Of the attempt that has probed."""
+    """Logs the new state of a circuit breaker, and sends the signal for the attempt that has changed it."""
     log.warning("circuit breaker %s is %s: its probe has succeeded", breaker.name, state)
     run_id, path = attempt.where
     signals.breaker_moved.send(name=breaker.name, state=state, run_id=run_id, step=path)

@@ -17,7 +17,7 @@ from rival_client.model.policies.fallback_option import RetryWith
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.returns import Returns
 from rival_workers.engine.decisions import Failure, Success
-from rival_workers.errors import BACKOFFS, BEHAVIORS, StepError
+from rival_workers.errors import BACKOFFS, BEHAVIORS, StepError, StepFailed
 from rival_workers.runtime.attempt.async_loop import async_steps
 from rival_workers.runtime.attempt.context import Context
 from rival_workers.runtime.attempt.interrupts import are_visible, is_from_signal, visible_interrupts
@@ -29,7 +29,7 @@ Calling = Callable[[Injection, Context, int, str, Returns | None], Success | Fai
 
 #: Most steps return nothing, and have no state.
 _NOTHING = Success(NULL)
-#: What needs no look to see that it cannot be awaited.
+#: Common types of results that cannot be awaited, so that no other check is needed.
 _PLAIN = frozenset({NoneType, dict, list, str, int, float, bool})
 MAX_NAME = 200
 MAX_MESSAGE = 4000
@@ -56,7 +56,7 @@ def _called(
             value = async_steps.run(value)
         if value is None and kind == kinds.STEP and returns is None and not context.has_state:
             return _NOTHING
-        where, skipped = context.where, bool(context.state.get("skipped"))
+        where, skipped = context.where, context.has_state and bool(context.state.get("skipped"))
         if kind == kinds.FALLBACK and isinstance(value, RetryWith):
             return Success(dump(None, what=""), overrides=value.checked(where))
         if kind == kinds.EXTERNAL:
@@ -138,6 +138,10 @@ def failure(error: BaseException, attempt: int, state: Json | None = None, funct
     )
 
 
+#: How many exceptions of a group its message has, and how many are counted.
+_SHOWN_MEMBERS, _MOST_MEMBERS = 3, 1000
+
+
 def _names(error: BaseException, code: str | None) -> tuple[str, ...]:
     found = _tried(names_of, type(error), code)
     return found if isinstance(found, tuple) else ()
@@ -157,7 +161,33 @@ def error_record(error: BaseException, attempt: int, function: Any = None) -> di
 
 
 def _message(error: BaseException) -> str:
-    return storable_error(str(error))
+    members = _members(error)
+    shown = "; ".join(_tried(_named, one, broken="(its __str__ raised {})") for one in members[:_SHOWN_MEMBERS])
+    more = f"; and {len(members) - _SHOWN_MEMBERS} more" if len(members) > _SHOWN_MEMBERS else ""
+    return storable_error(f"{error}: {shown}{more}" if shown else str(error))
+
+
+def _members(error: BaseException) -> list[BaseException]:
+    """The exceptions in a group, and in the groups in it, in their order; none if it is not a group."""
+    found: list[BaseException] = []
+    left = [error] if _is_group(error) else []
+    while left and len(found) < _MOST_MEMBERS:
+        one = left.pop(0)
+        if _is_group(one):
+            left[:0] = one.exceptions  # type: ignore[attr-defined]
+        else:
+            found.append(one)
+    return found
+
+
+def _is_group(error: BaseException) -> bool:
+    return issubclass(type(error), BaseExceptionGroup)
+
+
+def _named(error: BaseException) -> str:
+    """The text of a StepFailed has the type of the step's error already."""
+    text = str(error)
+    return text if issubclass(type(error), StepFailed) and text else f"{type(error).__qualname__}: {text}".rstrip(": ")
 
 
 def _tried(ask: Callable[..., Any], *args: Any, broken: str = "") -> Any:

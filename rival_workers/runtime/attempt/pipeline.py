@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 from rival_client.broker.doorbell import Doorbell
 from rival_client.broker.message import StepMessage
@@ -20,22 +19,24 @@ from rival_client.model.kinds import EXTERNAL
 from rival_workers.definition.registry import Registry
 from rival_workers.engine.decisions import Decision, End, Failure, FallBack, Retry, Success, decide
 from rival_workers.runtime.attempt.attempts import Attempt, Verdict, attempt_of, continued_attempt, next_attempt
-from rival_workers.runtime.attempt.claiming import AttemptRelease, Claiming
+from rival_workers.runtime.attempt.claiming import AttemptRelease
 from rival_workers.runtime.attempt.context import Ended
 from rival_workers.runtime.attempt.hook_calls import HookCalls, described, has_waited
+from rival_workers.runtime.attempt.inline_ends import InlineEnds
 from rival_workers.runtime.attempt.interrupts import is_from_signal
 from rival_workers.runtime.attempt.invoke import Calling, call, error_record, failure
 from rival_workers.runtime.attempt.outage import AttemptReads, OutageRetry
 from rival_workers.runtime.attempt.position import InPlace, Position
 from rival_workers.runtime.attempt.runs_in_hand import Commits
-from rival_workers.runtime.attempt.special_outcomes import BreakerGuard, External, KeyGuard, Postponed, refused_outcome
+from rival_workers.runtime.attempt.special_outcomes import BreakerGuard, External, Postponed, refused_outcome
 from rival_workers.runtime.attempt.step_calls import StepCalls
+from rival_workers.runtime.attempt.step_keys import KeyGuard
 from rival_workers.runtime.attempt.step_transitions import StepTransitions
 from rival_workers.runtime.attempt.telemetry import AttemptObserver, NoObserver, Report, no_report
 from rival_workers.runtime.attempt.time_limits import TimeLimits
 from rival_workers.runtime.executor import Executor
 from rival_workers.runtime.failpoints import failpoint
-from rival_workers.runtime.flow.stop_signals import Again, Continued, Killed, Moved, OutOfReach, Suspend
+from rival_workers.runtime.flow.stop_signals import Again, AttemptOver, Continued, Killed, Moved, OutOfReach, Suspend
 from rival_workers.runtime.logs.failure_log import failed_attempt
 from rival_workers.runtime.logs.redaction import Redaction
 from rival_workers.runtime.logs.stream import LogStream
@@ -47,12 +48,14 @@ from rival_workers.store.interface import Store
 
 log = logging.getLogger("rival.coordinator")
 
-T = TypeVar("T")
 #: The verdict of an attempt, and the attempt that follows in place.
 Ran = tuple[Verdict, Attempt | None]
 
 
-class AttemptPipeline(Claiming, StepCalls):
+LATE = Verdict("stale", {"type": "LateResult", "message": "late result refused, the step has moved on"})
+
+
+class AttemptPipeline(InlineEnds, StepCalls):
     def __init__(
         self,
         settings: WorkerSettings,
@@ -81,7 +84,7 @@ class AttemptPipeline(Claiming, StepCalls):
         self._breakers = BreakerGuard(store, self.transitions, self._outage)
         self.logs = LogStream(store.append_logs, Redaction.of(settings.redact))
         self.limits = TimeLimits(before_kill=self.logs.flush)
-        self._keys = KeyGuard(self, self._outage)
+        self._keys, self._alone = KeyGuard(self, self._outage), set()
 
     # -- the pipeline -------------------------------------------------------------------------------------
 
@@ -113,11 +116,12 @@ class AttemptPipeline(Claiming, StepCalls):
         except BaseException as error:
             for one in (attempt, after):
                 if one is not None:
-                    self._release.release(one, error)
+                    self._release.release(one.held, error)
             if not isinstance(error, Exception) or is_from_signal(error):
                 raise
             return Verdict("stale", error_record(error, claimed.attempt)), None
-        self.executor.running.remove(attempt.position.claim)
+        if after is None or after.before is None:
+            self.executor.running.remove(attempt.held.claim)
         if attempt_ended.receivers:
             attempt_ended.send(**described(attempt), outcome=verdict.what, error=verdict.error)
         return verdict, after
@@ -126,26 +130,43 @@ class AttemptPipeline(Claiming, StepCalls):
         try:
             outcome = self._outcome(attempt)
         except Again as again:
+            # The flow's scheduler keeps it, and its traceback the frames of the attempt, which have the scheduler: only
+            # a garbage collection would free them.
+            again.__traceback__ = None
             return (yield from self._continue_flow(attempt, again.continued, deadline))
-        except (Suspend, Postponed):
+        except (Suspend, Postponed) as signal:
+            signal.__traceback__ = None
             return Verdict("suspended"), None
         except OutOfReach as lost:
             raise lost.__cause__ or lost from None
+        except AttemptOver:
+            self._report_timeout(attempt)
+            return LATE, None
         except Moved:
             return self._late(attempt.position), None
+        self._report_timeout(attempt)
+        if isinstance(outcome, Failure):
+            if attempt.before is not None:
+                with_row = yield from self._claimed_after(attempt, attempt.before)
+                if with_row is None:
+                    return Verdict("suspended"), None
+                attempt = with_row
+            return (yield from self._commit_failure(attempt, outcome, deadline))
+        try:
+            decision = decide(attempt.position.config, attempt.claimed.attempt, outcome)
+            return (yield from self._commit_outcome(attempt, decision, deadline))
+        except DatabaseRefused as error:
+            if not error.about_values or attempt.before is not None:
+                self._refused_together(attempt)
+                raise
+            refused = InvalidPayload(f"the database cannot store what step {attempt.claimed.path!r} gave: {error}")
+            return (yield from self._commit_failure(attempt, failure(refused, attempt.claimed.attempt), deadline))
+
+    def _report_timeout(self, attempt: Attempt) -> None:
+        """After the call of an attempt whose timeout this process has applied."""
         if self._timed_out and attempt.position.claim in self._timed_out:
             self._timed_out.discard(attempt.claim)
             self._hooks.call(attempt, "on_timeout", outcome=entries.TIMED_OUT)
-        if isinstance(outcome, Failure):
-            return (yield from self._settle_failure(attempt, outcome, deadline))
-        try:
-            decision = decide(attempt.position.config, attempt.claimed.attempt, outcome)
-            return (yield from self._settle(attempt, decision, deadline))
-        except DatabaseRefused as error:
-            if not error.about_values:
-                raise
-            refused = InvalidPayload(f"the database cannot store what step {attempt.claimed.path!r} gave: {error}")
-            return (yield from self._settle_failure(attempt, failure(refused, attempt.claimed.attempt), deadline))
 
     def _outcome(self, attempt: Attempt) -> Success | Failure:
         if attempt.claimed.refused is not None:
@@ -167,7 +188,7 @@ class AttemptPipeline(Claiming, StepCalls):
 
     def _guarded(self, attempt: Attempt) -> Success | Failure:
         breaker = attempt.position.config.circuit_breaker
-        if breaker is not None:
+        if breaker is not None and not self._breakers.is_passed(attempt):
             return self._breakers.call(attempt, breaker, self.executor.id, self._call)
         is_external = attempt.claimed.kind == EXTERNAL
         return self._external.outcome(attempt, self._call) if is_external else self._call(attempt)
@@ -195,7 +216,7 @@ class AttemptPipeline(Claiming, StepCalls):
 
     def _flow_claim(self, attempt: Attempt) -> FlowClaim | None:
         """None: a flow with limits is claimed by itself."""
-        policies, path = attempt.position.policies.under(self.transitions.options.book()), attempt.claim.path
+        policies, path = attempt.position.policies_under(self.transitions.options.book()), attempt.claim.path
         config = policies.at(path)
         return None if config.limits else FlowClaim(self.executor.id, config.limit, policies.recorded(path))
 
@@ -209,7 +230,7 @@ class AttemptPipeline(Claiming, StepCalls):
         self.doorbell.publish([attempt.position.message(claim.token)])
         return None
 
-    def _settle_failure(self, attempt: Attempt, outcome: Failure, deadline: float) -> Commits[Ran]:
+    def _commit_failure(self, attempt: Attempt, outcome: Failure, deadline: float) -> Commits[Ran]:
         """Writes to the run's log before the commit, and to the worker's log only if the commit succeeds."""
         position, failures = attempt.position, self.transitions.failures
         outcome = failures.redacted(outcome)
@@ -217,32 +238,40 @@ class AttemptPipeline(Claiming, StepCalls):
         failed = failed_attempt(position, outcome, decision)
         failures.store(failed, self._outage.keep)
         report = partial(failures.log_attempt, failed)
-        return (yield from self._settle(attempt, decision, deadline, report))
+        return (yield from self._commit_outcome(attempt, decision, deadline, report))
 
-    def _settle(
+    def _commit_outcome(
         self, attempt: Attempt, decision: Decision, deadline: float, report: Callable[[], None] = lambda: None
     ) -> Commits[Ran]:
         """Commit the decision, then publish or continue in place. A stale token: the outcome came too late."""
         position, transitions = attempt.position, self.transitions
         if isinstance(decision, Retry):
             return (yield from self._retry(attempt, decision, deadline, report))
+        what = "suspended" if decision.status == statuses.WAITING else decision.status
         in_place = self._in_place(deadline, after_waiting=attempt.claimed.waited is not None)
+        if (inline := self._next_inline(attempt, decision, in_place)) is not None:
+            return Verdict(what), inline
         finished: list[FinishResult] = []
         after: list[Attempt] = []
 
         def commit(again: bool) -> Commits[bool]:
-            done = yield from self._resumed(transitions.finishing(position, decision, None if again else in_place))
-            finished.extend([done] if done else [])
-            if done and done.claimed is not None and not again:
+            done = yield from self._resumed(
+                transitions.finishing(position, decision, None if again else in_place, attempt.ends)
+            )
+            if done is None:
+                return False
+            finished.append(done)
+            if done.claimed is not None and not again:
                 token, book = done.token_of(done.claimed), self.transitions.options.book()
                 after.append(self._added(next_attempt(attempt, decision, done.claimed, token, book)))
-            if done and done.taken is not None:
+            if done.taken is not None:
                 after.append(self._added(attempt_of(done.taken, attempt.definition, self.transitions.options.book())))
-            return done is not None
+            return True
 
-        landed = yield from self._outage.land(position.claim, (decision.status,), commit)
+        end = attempt.ends[0].end if attempt.ends else decision
+        landed = yield from self._outage.land(attempt.held.claim, (end.status,), commit)
         if landed == "late":
-            return self._late(position), None
+            return self._late(attempt.held.position), None
         report()
         done = finished[0] if finished else None
         transitions.log_end(position, done)
@@ -250,7 +279,6 @@ class AttemptPipeline(Claiming, StepCalls):
         taken = in_place.message(position, done) if done and in_place and not after else None
         if taken is not None:
             after += self._taken(attempt, decision, taken)
-        what = "suspended" if decision.status == statuses.WAITING else decision.status
         return Verdict(what, decision.error), after[0] if after else None
 
     def _retry(self, attempt: Attempt, retry: Retry, deadline: float, report: Callable[[], None]) -> Commits[Ran]:
@@ -267,7 +295,7 @@ class AttemptPipeline(Claiming, StepCalls):
             return self._late(position), None
         if spent:
             failed = Failure(retry.error, "retry", state=retry.state, outcome=retry.outcome)
-            return (yield from self._settle_failure(attempt, failed, deadline))
+            return (yield from self._commit_failure(attempt, failed, deadline))
         report()
         self._hooks.decided(attempt, retry, None)
         return Verdict("retried", retry.error), None
@@ -287,16 +315,7 @@ class AttemptPipeline(Claiming, StepCalls):
                 claim.run_id, claim.path, entries.LATE_RESULT_REFUSED, self.executor.id, attempt=position.attempt
             )
         )
-        return Verdict("stale", {"type": "LateResult", "message": "late result refused, the step has moved on"})
-
-    def _resumed(self, commits: Commits[T]) -> Commits[T]:
-        """The same; another thread may continue after each commit."""
-        running = self.executor.running
-        message = running.leave()
-        try:
-            return (yield from commits)
-        finally:
-            running.enter(message)
+        return LATE
 
     def _deadline(self) -> float:
         return time.monotonic() + self.settings.continuation_budget

@@ -1,10 +1,10 @@
-"""A step before a transition, its options, and the messages that follow from it."""
+"""A step before a transition: its place in the plan, its options, and the messages that the transition causes."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain
 
 from rival_client.broker.message import StepMessage
@@ -48,12 +48,18 @@ class Position:
     route: Route = USUAL_ROUTE
     #: The level of the run, which its steps inherit.
     run_level: int = 0
+    #: The labels of the run, for rules that the fleet gets during the attempt.
+    labels: Mapping[str, str] | None = None
     #: When the step must have ended, by the monotonic clock of this process.
     until: float | None = None
 
     @lazy
     def config(self) -> StepConfig:
         return self.policies.at(self.claim.path)
+
+    def policies_under(self, book: Rulebook) -> Policies:
+        """With the rules that the fleet has now."""
+        return self.policies.under(book, self.labels or self.policies.labels)
 
     def advance(self, end: End | FallBack, policies: Policies) -> Advance:
         """`policies`: of the steps that open now."""
@@ -111,7 +117,7 @@ class InPlace:
     after_waiting: bool = False
 
     def claims(self, advance: Advance) -> tuple[Advance, str | None]:
-        """What the commit applies, and the executor that it claims the next step for."""
+        """The effects that the commit applies, and the executor for which it claims the next step."""
         if not self.only_inline:
             return advance, self.executor
         return (advance, None) if advance.inline is None else (advance.inline, self.executor)
@@ -133,8 +139,8 @@ class InPlace:
         return Successor(self.executor, of, its_limits[0], config.limit, policies.recorded(path), without)
 
     def message(self, position: Position, finished: FinishResult) -> StepMessage | None:
-        """The message of the step that it goes on with, if the commit has claimed none: the next step, if it has
-        limits, or the first that has waited for a slot of this one."""
+        """Returns the message of a step that this worker can claim at once, if the commit itself has claimed none: the
+        next step of the run, or else the first step that the commit has granted a slot."""
         if finished.claimed is not None or finished.taken is not None:
             return None
         opened = [one for one in finished.opened if not one.delay and self.takes(position.policies.at(one.path))]

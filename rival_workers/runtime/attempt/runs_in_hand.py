@@ -1,5 +1,5 @@
-"""A run in hand as a generator that yields its commits. Made alone, each commit is one operation of the store; the step
-scheduler makes those of several runs together.
+"""A run in hand: a generator that executes what one message asks for and yields its commits. Executed alone, each
+commit is one operation of the store; the step scheduler executes the commits of several runs together.
 """
 
 from __future__ import annotations

@@ -13,14 +13,13 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
-from queue import Empty, SimpleQueue
 from typing import Any
 
 from rival_client.broker.doorbell import Doorbell
 from rival_client.errors import DatabaseError
 from rival_workers.engine.paths import place_of
+from rival_workers.runtime.attempt.job_queue import Job, JobQueue
 from rival_workers.runtime.attempt.runs_in_hand import Commits, Durations, RunInHand
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.store.claim_records import BeginResult, Delivered, FinishResult
@@ -29,16 +28,14 @@ from rival_workers.store.interface import Store
 
 log = logging.getLogger("rival.scheduler")
 
-Job = Callable[[], None]
-
 #: Seconds. Other runs do not wait for a step that has run for longer.
 PATIENCE = 0.004
 #: The most commits in one transaction.
 MAX_GROUP = 64
-#: The end of a run, and the same for one whose clients are notified together with those of others.
+#: The end of a run. `is_announced`: its run-end notification is published together with others.
 _PLAIN_END = FinishResult(run_ended=True)
 _ENDED = FinishResult(run_ended=True, is_announced=True)
-#: The answers that name the step that their run goes on with.
+#: Answers that may contain the next step of the run.
 _CLAIMING = (FinishResult, Delivered)
 
 
@@ -61,16 +58,16 @@ class StepScheduler:
         self._ready: deque[RunInHand] = deque()
         self._waiting: deque[RunInHand] = deque()
         #: Other work of the threads. None: look for runs.
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs = JobQueue()
         self._lock, self._commit_lock = threading.Lock(), threading.Lock()
         #: Threads that look for runs, or run a step that is not slow.
         self._active = 0
         self._durations = Durations()
         self._threads: set[SchedulerThread] = set()
         self._watch_needed = threading.Event()
-        self._is_ending, self._ended = False, threading.Event()
+        self._is_ending, self._over, self._ended = False, 0, threading.Event()
         self.in_hand, self._has_left = 0, False
-        #: Called when a run has left the hand, or a job is done.
+        #: Called when a run is not in hand any more, or a job is done.
         self.when_free: Job = lambda: None
 
     # -- taking -------------------------------------------------------------------------------------------
@@ -80,15 +77,14 @@ class StepScheduler:
         with self._lock:
             self.in_hand += 1
         self._ready.append(run)
+        self._watch()
         self._wake()
 
     def add_job(self, job: Job) -> None:
         self._jobs.put(job)
 
     def drop_jobs(self) -> None:
-        with suppress(Empty):
-            while True:
-                self._jobs.get_nowait()
+        self._jobs.clear()
 
     # -- the threads --------------------------------------------------------------------------------------
 
@@ -114,15 +110,15 @@ class StepScheduler:
         except IndexError:
             return None
 
-    def end(self, threads: int) -> None:
-        """The threads end as soon as no run is in hand."""
-        self._is_ending = True
+    def end(self, threads: int, over: int = 0) -> None:
+        """The threads end as soon as no run is in hand, except so many whose attempts do not count any more."""
+        self._is_ending, self._over = True, over
         for _ in range(threads):
             self._jobs.put(None)
 
     def _wake(self) -> None:
         """See to it that one thread looks for runs."""
-        if self._active <= 0 and self._jobs.empty():
+        if self._active <= 0 and self._jobs.is_empty():
             self._jobs.put(None)
 
     def _do_job(self) -> bool:
@@ -132,7 +128,7 @@ class StepScheduler:
         # A run that was added before `_active` became lower has woken no other thread.
         if self._ready or (self._waiting and not self._commit_lock.locked()):
             job = None
-        elif self._is_ending and not self.in_hand:
+        elif self._is_ending and self.in_hand <= self._over:
             self._jobs.put(None)
             return False
         else:
@@ -153,8 +149,8 @@ class StepScheduler:
         own.since = began
         if self._durations.is_slow(run):
             self._mark_slow(own, began)
-        if not self._watch_needed.is_set():
-            self._watch_needed.set()
+        else:
+            self._watch()
         try:
             if not self._continue(run, own):
                 self._leave()
@@ -275,6 +271,12 @@ class StepScheduler:
 
     # -- the watch ----------------------------------------------------------------------------------------
 
+    def _watch(self) -> None:
+        """Start to look for a slow step, if other runs wait for it. A lone run is not watched, since waking a thread
+        costs more than a quick step; the next run that is added starts the watch."""
+        if self.in_hand > 1 and not self._watch_needed.is_set():
+            self._watch_needed.set()
+
     def watch(self) -> None:
         """The body of the thread that notices steps that are slower than they used to be."""
         while True:
@@ -287,10 +289,12 @@ class StepScheduler:
         """Other threads continue with the other runs if a step has run since before that moment."""
         for one in tuple(self._threads):
             since = one.since
-            if since is not None:
-                self._watch_needed.set()
-                if since < before:
-                    self._mark_slow(one, since)
+            if since is None or one.is_slow:
+                continue
+            if since < before:
+                self._mark_slow(one, since)
+            else:
+                self._watch()
 
 
 def _next_place(answer: Any) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,6 @@ from rival_client.broker.message import StepMessage
 from rival_client.errors import DatabaseError
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
-from rival_client.model.history_entries import EXPIRED
 from rival_client.model.kinds import STEP
 from rival_client.model.payload import Json
 from rival_client.model.policies.step_config import shortest
@@ -47,7 +46,7 @@ from rival_workers.runtime.logs.tracebacks import function_location
 from rival_workers.settings import WorkerSettings
 from rival_workers.signals import breaker_moved
 from rival_workers.store.claim_records import BudgetSpent, Claim, FinishResult
-from rival_workers.store.group_commits import FinishStep
+from rival_workers.store.group_commits import FinishStep, FinishSteps
 from rival_workers.store.interface import Store
 from rival_workers.store.sweep_records import Due, RunningAttempt
 
@@ -77,31 +76,43 @@ class StepTransitions:
             position.attempt,
             outcome,
             random.random(),
-            has_fallen_back=failed and config.fallback is not None and self.has_fallen_back(position),
+            has_fallen_back=failed and self.has_fallen_back(position),
             retries=self._store.retries_of(run_id) if failed and config.retry_budget is not None else 0,
             left=shortest(left, self.left(position)),
         )
         return replace(decision, failed_at=failed_at) if isinstance(decision, Retry) else decision
 
     def has_fallen_back(self, position: Position) -> bool:
+        if position.config.fallback is None:
+            return False
         return self._store.has_fallen_back(position.claim.run_id, position.claim.path)
 
     def finish(self, position: Position, end: End | FallBack) -> FinishResult | None:
         """End the step, or let it wait for its fallback. What follows is published. None: the step had moved on."""
         return commit_alone(self.finishing(position, end, None), self._store)
 
-    def finishing(
-        self, position: Position, end: End | FallBack, in_place: InPlace | None
-    ) -> Commits[FinishResult | None]:
-        """As `finish`; the commit may be made together with others. `in_place`: the process that goes on."""
+    def finish_of(self, position: Position, end: End | FallBack, in_place: InPlace | None) -> FinishStep:
+        """The commit that ends the step. `in_place`: the process that goes on."""
         if isinstance(end, End) and position.config.idempotency_key is not None:
             end = replace(end, keyed=True)
         book = self.options.book()
-        advance, claim_for, successor = position.advance(end, position.policies.under(book)), None, None
+        advance, claim_for, successor = position.advance(end, position.policies_under(book)), None, None
         if in_place is not None:
             advance, claim_for = in_place.claims(advance)
             successor = in_place.successor(position, advance, book) if in_place.after_waiting else None
-        finished: FinishResult | None = yield FinishStep(position.claim, end, advance, claim_for, successor)
+        return FinishStep(position.claim, end, advance, claim_for, successor)
+
+    def finishing(
+        self, position: Position, end: End | FallBack, in_place: InPlace | None, before: Sequence[FinishStep] = ()
+    ) -> Commits[FinishResult | None]:
+        """As `finish`; the commit may be made together with others. `before`: ends that the same commit makes first.
+        The result is that of the last one that was made."""
+        finish, finished = self.finish_of(position, end, in_place), None
+        if before:
+            done: list[FinishResult] = yield FinishSteps((*before, finish))
+            finished = done[-1] if done else None
+        else:
+            finished = yield finish
         if finished is None:
             return None
         failpoint("after_finish_commit")
@@ -123,8 +134,8 @@ class StepTransitions:
             log.error("run %s of %s failed; its error could not be read: %s", run_id, position.workflow, error)
 
     def publish(self, position: Position, finished: FinishResult, keep: StepMessage | None = None) -> None:
-        """Publish messages for the rows that a commit has opened and not claimed, and for what it has given slots to.
-        `keep`: but not this one."""
+        """Publish messages for the rows that a commit has opened and not claimed, and for the tickets that it has
+        granted. `keep`: the message that is not published, since this worker continues with it."""
         messages = [position.message_to(one, finished) for one in finished.opened]
         messages += [one.message for one in finished.grants]
         messages = [one for one in messages if one != keep] if keep else messages
@@ -139,7 +150,7 @@ class StepTransitions:
         near = is_near(retry.delay, self._settings.near)
         began = self.clock()
         retry = retry.at(began)
-        token = self._store.retry_step(position.claim, retry, rung=near)
+        token = self._store.retry_step(position.claim, retry, published=near)
         if isinstance(token, BudgetSpent):
             return token
         if token is None:
@@ -153,7 +164,7 @@ class StepTransitions:
     def postpone(self, position: Position, seconds: float, breaker: str) -> None:
         """The step waits until its circuit breaker may have closed. If it has moved on, nothing is left to do."""
         near = is_near(seconds, self._settings.near)
-        token = self._store.postpone_step(position.claim, seconds, breaker, rung=near)
+        token = self._store.postpone_step(position.claim, seconds, breaker, published=near)
         if token is not None and near:
             self._doorbell.publish([position.message(token, attempt=position.attempt, countdown=seconds)])
 
@@ -195,7 +206,7 @@ class StepTransitions:
         config, claim = position.config, position.claim
         # The timer may be early, or a heartbeat may have come just now. A limit that is over stays over: see
         # `beat_step`.
-        heartbeat = None if config.heartbeat is None else self._store.pulse_of(claim.run_id, claim.path)
+        heartbeat = None if config.heartbeat is None else self._store.heartbeat_state_of(claim.run_id, claim.path)
         if heartbeat is not None and not heartbeat.is_over:
             return False
         left = self.left(position)
@@ -216,6 +227,7 @@ class StepTransitions:
 
     def _apply(self, position: Position, outcome: Failure) -> bool:
         """Commit a failure that the step did not raise. False: the step has moved on."""
+        counts = outcome.outcome == entries.TIMED_OUT and not self.has_fallen_back(position)
         decision = self.decide(position, outcome)
         finished = None if isinstance(decision, Retry) else self.finish(position, decision)
         done = self.retry(position, decision) if isinstance(decision, Retry) else finished is not None
@@ -223,7 +235,7 @@ class StepTransitions:
             return self._apply(position, outcome)
         if not done:
             return False
-        if outcome.outcome == entries.TIMED_OUT:
+        if counts:
             self.count_failure(position, outcome, TIMER)
         failed = failed_attempt(position, outcome, decision)
         self.failures.store(failed)
@@ -268,7 +280,7 @@ class StepTransitions:
         error = expiry_error(position.config, due.attempts, due.start_in, due.left)
         if error is None:
             return False
-        return self._apply(position, Failure(error | self._written_at(position), outcome=EXPIRED))
+        return self._apply(position, Failure(error | self._written_at(position), outcome=entries.EXPIRED))
 
     def _position_of(self, due: Due) -> Position | None:
         policies = self.options.of(due.workflow, due.version, due.run_id)
@@ -281,8 +293,7 @@ class StepTransitions:
 
     def take_over(self, lost: RunningAttempt, error: dict[str, Any] | None = None) -> None:
         """Start a lost attempt again, or fail its step when it was lost more than `max_lost` times. `error`: why its
-        outcome could not be committed; None: its executor is dead.
-        """
+        outcome could not be committed; None: its executor is dead."""
         again = lost.lost < self._settings.max_lost
         why = "no outcome" if error else f"its executor {lost.executor} is gone"
         effect = "started again" if again else "failed"
@@ -295,9 +306,8 @@ class StepTransitions:
         return None
 
     def _fail_lost(self, position: Position, error: dict[str, Any]) -> None:
-        config = position.config
-        has_fallen_back = config.fallback is not None and self.has_fallen_back(position)
-        decision = final(config, Failure(error, outcome=entries.LOST), has_fallen_back=has_fallen_back)
+        has_fallen_back = self.has_fallen_back(position)
+        decision = final(position.config, Failure(error, outcome=entries.LOST), has_fallen_back=has_fallen_back)
         if isinstance(decision, Retry):
             self.retry(position, decision)
         else:

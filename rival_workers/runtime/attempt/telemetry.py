@@ -15,7 +15,7 @@ class AttemptObserver(Protocol):
 
 
 def no_report(what: str, error: dict[str, Any] | None) -> None:
-    """Of an attempt that is not observed."""
+    """The observer of attempts that are not observed: it does nothing."""
 
 
 class NoObserver:

@@ -38,9 +38,10 @@ EVERY = 0.3
 class TimeLimits:
     def __init__(self, before_kill: Callable[[], None]) -> None:
         self._before_kill, self._watchdog = before_kill, _Watchdog()
-        #: The testing kit replaces the timers and the monotonic clock.
+        #: The testing kit replaces the timers and the clocks: a monotonic one, and one of seconds since the epoch.
         self.timers: AttemptTimers = Timers()
         self.clock: Callable[[], float] = time.monotonic
+        self.wall_clock: Callable[[], float] = time.time
         #: True if this process runs one attempt at a time, so that `kill_on_timeout` may kill it.
         self.may_kill = False
 
@@ -140,10 +141,13 @@ class Heartbeat:
         clock: Callable[[], float],
         max_payload: int,
         before: Callable[[], Step | None] | None = None,
+        *,
+        has_row: bool = True,
     ) -> None:
-        """`before` reads the step's row as earlier attempts have left it; None if there were none."""
+        """`before` reads the step's row as earlier attempts have left it; None if there were none. Without a row of its
+        own, as for an inline step after another one, progress is not written."""
         self._claim, self._config, self._store, self._clock = claim, config, store, clock
-        self._max_payload, self._before = max_payload, before
+        self._max_payload, self._before, self._has_row = max_payload, before, has_row
         self._every = shortest(EVERY, None if config.heartbeat is None else config.heartbeat / 3) or EVERY
         self._written_at: float | None = None
         self._progress: Json | None = None
@@ -174,6 +178,8 @@ class Heartbeat:
     def _write(self) -> None:
         progress = self._progress
         self._written_at = self._clock()
+        if not self._has_row:
+            return
         try:
             # Read it before it is overwritten.
             _ = self.last_progress

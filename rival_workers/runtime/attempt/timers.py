@@ -173,7 +173,7 @@ class CountdownDoorbell(_Heap[AnyMessage]):
             log.exception("messages could not be published; a keeper publishes them")
 
     def hand_over(self) -> None:
-        """The process stops: workers that go on get the messages, with what is left of their countdowns."""
+        """The process stops: publish the messages with the rest of their countdowns, so that other workers get them."""
         with self._changed:
             self._stopped, now = True, time.monotonic()
             left = [replace(message, countdown=max(0.0, at - now)) for at, _, message in self._heap]
@@ -186,6 +186,9 @@ class CountdownDoorbell(_Heap[AnyMessage]):
 
     def oldest(self, route: Route = USUAL_ROUTE) -> float:
         return self._doorbell.oldest(route)
+
+    def answers(self) -> bool | None:
+        return self._doorbell.answers()
 
     def check_epoch(self) -> bool:
         return self._doorbell.check_epoch()

@@ -62,7 +62,7 @@ def install(app: Celery, *, workflows: Paths = (), settings: Mapping[str, Any] |
 
 
 def installed_settings(app: Celery) -> WorkerSettings | None:
-    """Those that a worker of the app would have; None without `install(app)`."""
+    """The settings that a worker of the app would have; None without `install(app)`."""
     found = _installed.get(app)
     return None if found is None else found.settings()
 

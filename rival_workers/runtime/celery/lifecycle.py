@@ -6,6 +6,7 @@ parent runs only the keeper.
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +24,7 @@ from rival_workers.runtime.celery.remote_control import (
     ConsumerEvents,
     RevokeCommands,
     SharedSwitch,
+    are_task_events_wanted,
 )
 from rival_workers.runtime.celery.untrusted_messages import Garbage, read_call
 from rival_workers.runtime.fleet_rules import SharedNumber
@@ -31,6 +33,9 @@ from rival_workers.runtime.process import Process
 from rival_workers.settings import WorkerSettings
 
 log = logging.getLogger("rival.worker")
+
+#: Objects after which Python's garbage collector looks for cycles. A step makes some dozens, and hardly any cycle.
+COLLECT_AFTER = 10_000
 
 
 class WorkerLifecycle:
@@ -91,6 +96,7 @@ class WorkerLifecycle:
         self.process.executor.slots = 1
         self._start_executor()
         self.when_forked()
+        _spare_collector()
 
     def _on_child_shutdown(self, **_: Any) -> None:
         self.process.executor.stop()
@@ -112,11 +118,11 @@ class WorkerLifecycle:
         self.process.keeper.after_round = after_round
         self.process.keeper.start()
         self.when_ready()
+        _spare_collector()
 
     def _follow_events(self, consumer: Any) -> None:
         """Set the switch from which the children read whether events are wanted."""
-        dispatcher = consumer.event_dispatcher
-        self._events_wanted.set(dispatcher is not None and dispatcher.enabled)
+        self._events_wanted.set(are_task_events_wanted(consumer.event_dispatcher))
 
     def _on_shutting_down(self, **_: Any) -> None:
         self._stopping.set(True)
@@ -128,6 +134,16 @@ class WorkerLifecycle:
         if not self.forks:
             self.process.executor.stop()
         self.process.hand_over_countdowns()
+
+
+def _spare_collector() -> None:
+    """Exclude the objects of the start (modules, definitions, Celery's parts) from garbage collections: they stay, and
+    a full collection of them would stop all steps for 0.1 s. A threshold that the process has set is kept.
+    """
+    gc.freeze()
+    first, *others = gc.get_threshold()
+    if first:
+        gc.set_threshold(max(first, COLLECT_AFTER), *others)
 
 
 class LostMessages:

@@ -49,6 +49,13 @@ class SharedSwitch:
         return self._byte[0] == 1
 
 
+def are_task_events_wanted(dispatcher: Any) -> bool:
+    """Without `--events`, a dispatcher sends the heartbeats of its worker alone, until Flower or `celery control
+    enable_events` asks for more. No groups means all."""
+    is_enabled = dispatcher is not None and bool(dispatcher.enabled)
+    return is_enabled and (not dispatcher.groups or "task" in dispatcher.groups)
+
+
 class ConsumerEvents:
     """Sends through the worker's dispatcher in the same process (threads and solo pools)."""
 
@@ -57,8 +64,7 @@ class ConsumerEvents:
 
     @property
     def wanted(self) -> bool:
-        dispatcher = self._consumer.event_dispatcher
-        return dispatcher is not None and bool(dispatcher.enabled)
+        return are_task_events_wanted(self._consumer.event_dispatcher)
 
     def send(self, kind: str, **fields: Any) -> None:
         dispatcher = self._consumer.event_dispatcher

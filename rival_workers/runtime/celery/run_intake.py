@@ -1,9 +1,9 @@
-"""Hands messages to the step scheduler, past Celery's request and tracer: from the broker's transport those that start
-runs, those of lanes and those of events; from this process itself those whose countdown is over, if there is room.
+"""Hands messages to the step scheduler without Celery's request and tracer. From the broker's transport it takes those
+that start runs, continue lanes or deliver events; from this process, those whose countdown is over, if there is room.
 
-So the outcomes of all lanes of a `for_each` that a process has are committed together, and a due retry needs no round
-trip to the broker. Only attempts send Celery events, and those that do not run as tasks of Celery send their own, so
-nothing is missed. All other messages, and those that are to wait for a time, go to Celery.
+So the outcomes of all lanes of a `for_each` in one process are committed together, and a due retry needs no round trip
+to the broker. Attempts that do not run as Celery tasks send their Celery events themselves. All other messages, and
+messages with a countdown, go to Celery.
 """
 
 from __future__ import annotations

@@ -6,20 +6,20 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import partial
-from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any
 
 from billiard.einfo import ExceptionInfo
 from celery.concurrency.base import BasePool
 
+from rival_workers.runtime.attempt.job_queue import Job, JobQueue
 from rival_workers.runtime.attempt.step_scheduler import StepScheduler
 
 logger = logging.getLogger("rival.pool")
 
-Job = Callable[[], None]
+#: Seconds between two looks at what still runs, while the pool stops.
+_LOOK = 0.25
 
 
 def _attempt(
@@ -54,6 +54,7 @@ class InlinePool(BasePool):  # type: ignore[misc]
     body_can_be_buffer = True
     deadline = float("inf")  # the time until which a stop waits for running tasks
     abandoned = 0  # the number of tasks that still ran then
+    count_over: Callable[[], int] = staticmethod(lambda: 0)  # how many run attempts that are over
 
     def on_apply(
         self,
@@ -84,8 +85,13 @@ class DaemonThreadPool(InlinePool):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs = JobQueue()
         self._threads: list[threading.Thread] = []
+
+    @classmethod
+    def counting(cls, count_over: Callable[[], int]) -> type[DaemonThreadPool]:
+        """Celery makes the pool itself."""
+        return type(cls.__name__, (cls,), {"count_over": staticmethod(count_over)})
 
     def on_start(self) -> None:
         for number in range(self.limit):
@@ -107,19 +113,25 @@ class DaemonThreadPool(InlinePool):
                 self._hub.call_soon(_wake)
 
     def on_stop(self) -> None:
-        """Drop jobs that have not begun, whose unacknowledged messages return to the queue; wait for running ones."""
+        """Drop jobs that have not begun, whose unacknowledged messages return to the queue; wait for running ones whose
+        outcome counts."""
         self._clear()
         self._end_threads()
-        for thread in self._threads:
-            thread.join(min(max(self.deadline - monotonic(), 0), threading.TIMEOUT_MAX))
+        while self._still_runs() and (left := self.deadline - monotonic()) > 0:
+            next(thread for thread in self._threads if thread.is_alive()).join(min(left, _LOOK))
         self.abandoned = sum(thread.is_alive() for thread in self._threads)
 
-    def _clear(self) -> None:
-        with suppress(Empty):
-            while True:
-                self._jobs.get_nowait()
+    def _still_runs(self) -> bool:
+        """A thread runs an attempt that still counts."""
+        over = self.count_over()
+        if over:
+            self._end_threads(over)
+        return sum(thread.is_alive() for thread in self._threads) > over
 
-    def _end_threads(self) -> None:
+    def _clear(self) -> None:
+        self._jobs.clear()
+
+    def _end_threads(self, over: int = 0) -> None:
         for _ in self._threads:
             self._jobs.put(None)
 
@@ -130,9 +142,8 @@ class StepThreadPool(DaemonThreadPool):
     scheduler: StepScheduler
 
     @classmethod
-    def of(cls, scheduler: StepScheduler) -> type[StepThreadPool]:
-        """Celery makes the pool itself."""
-        return type(cls.__name__, (cls,), {"scheduler": scheduler})
+    def of(cls, scheduler: StepScheduler, count_over: Callable[[], int]) -> type[StepThreadPool]:
+        return type(cls.__name__, (cls,), {"scheduler": scheduler, "count_over": staticmethod(count_over)})
 
     def on_start(self) -> None:
         super().on_start()
@@ -152,5 +163,5 @@ class StepThreadPool(DaemonThreadPool):
     def _clear(self) -> None:
         self.scheduler.drop_jobs()
 
-    def _end_threads(self) -> None:
-        self.scheduler.end(len(self._threads))
+    def _end_threads(self, over: int = 0) -> None:
+        self.scheduler.end(len(self._threads), over)

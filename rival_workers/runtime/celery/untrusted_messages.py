@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import itertools
 import json
 import logging
 import re
-import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -28,6 +28,7 @@ MAX_BODY = 65_536
 MAX_COUNTDOWN = 3600.0
 MAX_TOKEN = 2**31 - 1
 _ATTEMPT = re.compile(r"(\d{1,9})(?:\+(\d{1,9}))?", re.ASCII)
+_tags = itertools.count(1)
 _EVENT_LABEL = re.compile(r"event\.[^\x00-\x1f]{1,200}")
 
 
@@ -74,8 +75,9 @@ def clean_envelope(raw: Any, queue: str) -> dict[str, Any]:
         "properties": {
             "body_encoding": encoding,
             "correlation_id": _text(properties.get("correlation_id")),
-            # A new tag: the sender's tag is not unique in this channel.
-            "delivery_tag": uuid.uuid4().hex,
+            # A new tag: the sender's tag is not unique in this channel. Not random: to read the system's random
+            # numbers, the thread would let go of the interpreter, and wait for it while steps run.
+            "delivery_tag": f"{next(_tags)}",
             "delivery_info": {"exchange": "", "routing_key": queue, "redelivered": _redelivered(properties)},
             "delivery_mode": 2,
             "priority": 0,

@@ -51,7 +51,7 @@ class ReplacingPreforkPool(TaskPool):  # type: ignore[misc]
         return True
 
 
-POOLS = {"threads": DaemonThreadPool, "prefork": ReplacingPreforkPool, "solo": "solo"}
+POOLS = {"prefork": ReplacingPreforkPool, "solo": "solo"}
 
 
 class Worker:
@@ -100,13 +100,16 @@ class Worker:
     def _pool(self) -> Any:
         """Threads share a scheduler if the store can commit the outcomes of several runs together."""
         process = self._lifecycle.process
-        if self.pool != "threads" or not process.store.database.is_postgres:
+        if self.pool != "threads":
             return POOLS[self.pool]
+        count_over = process.executor.count_over
+        if not process.store.database.is_postgres:
+            return DaemonThreadPool.counting(count_over)
         self._scheduler = StepScheduler(process.store, process.doorbell, self.concurrency)
         intake = RunIntake(self._scheduler, process.coordinator, self.settings.served)
         process.take_due_messages(intake.take_due)
         self.app.conf.broker_transport_options = {**self.app.conf.broker_transport_options, "intake": intake}
-        return StepThreadPool.of(self._scheduler)
+        return StepThreadPool.of(self._scheduler, count_over)
 
     def _when_ready(self) -> None:
         if self._reloader is not None:
@@ -166,7 +169,7 @@ def main(argv: list[str] | None = None) -> int:
         settings = WorkerSettings.from_env()
         start_logging(options.loglevel, settings.log_format)
         if settings.log_format == "json":
-            # Celery writes what its signal handlers say past all logging.
+            # The messages of Celery's signal handlers bypass logging.
             apps_worker.safe_say = lambda text, *_: write_json_line("rival.worker", text)
         logging.getLogger("celery").setLevel(max(logging.getLogger().level, logging.WARNING))
         register_paths(settings.workflow_paths)

@@ -16,16 +16,17 @@ from pydantic import BaseModel
 
 from rival_client.errors import InvalidArgument
 from rival_client.model.checks import amounts, argument_errors, arguments
-from rival_client.model.kinds import CHILD, FLOW_WAIT, SLEEP
+from rival_client.model.kinds import CHILD, FLOW_WAIT, SLEEP, STEP
 from rival_client.model.payload import Json, dump
 from rival_client.model.policies.step_config import StepConfig
+from rival_client.model.record import record
 from rival_client.model.starts.labels import merged
 from rival_client.model.starts.run_options import RunOptions
 from rival_client.model.starts.start_options import StartOptions
 from rival_client.model.topics import topic_of
 from rival_workers.definition.given_steps import name_of
 from rival_workers.definition.options import Duration, SleepUnits
-from rival_workers.definition.return_types import returns_of_model
+from rival_workers.definition.return_types import known_returns_of, returns_of_model
 from rival_workers.definition.returns import Returns
 from rival_workers.definition.steps import StepSpec
 from rival_workers.definition.workflow import WorkflowDefinition
@@ -40,7 +41,7 @@ from rival_workers.runtime.flow.pending_operations import (
 )
 from rival_workers.runtime.flow.scheduler import FlowScheduler
 from rival_workers.runtime.flow.step import CallFunction, FlowStep, call_function
-from rival_workers.runtime.flow.step_options import FlowPolicies, StepCall, checked_options, step_call
+from rival_workers.runtime.flow.step_options import FlowPolicies, StepCall, checked_options, key_of, step_call
 from rival_workers.runtime.logs.failure_log import FlowFailures
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 #: The longest name of a checkpoint that waits for many topics.
 MAX_CHECKPOINT = 400
+#: The most calls of steps that an attempt of a flow keeps.
+MOST_KNOWN = 1000
 _SIGNS_OF_PATHS = "~:#[]!"
 #: The methods of ctx that `ctx.start`, `ctx.gather` and `ctx.first` can begin.
 STARTABLE = ("step", "call", "sleep", "sleep_until", "await_event")
@@ -75,6 +78,17 @@ class Received:
     topic: str
     key: str | None
     payload: Any
+
+
+@record(frozen=True)
+class PlainStep:
+    """What the steps of one function have in common."""
+
+    name: str
+    function: Callable[..., Any]
+    config: StepConfig
+    #: The type of its result.
+    returns: Returns | None
 
 
 def child_run(run_id: str, workflow: str, payload: Json, options: StartOptions) -> ChildRun:
@@ -105,6 +119,8 @@ class FlowCalls:
         self._calling = calling
         #: Of steps without options of their own, by name: a flow calls them again and again.
         self._configs: dict[str, StepConfig] = {}
+        #: By `key_of`: what all steps of such calls have in common.
+        self._known: dict[Any, PlainStep] = {}
 
     def step(
         self,
@@ -114,10 +130,27 @@ class FlowCalls:
         options: Mapping[str, Any] | None = None,
         **keywords: Any,
     ) -> StepOperation:
+        key = None if options is not None else key_of(function, name, len(args), keywords)
+        known = None if key is None else self._known.get(key)
+        if known is not None:
+            return self._begun(known, args, {})
         named = keywords if name is None else {"name": name, **keywords}
-        return self._step(step_call(function, args, named, options, {}), args)
+        call = step_call(function, args, named, options, {})
+        described = self._described(call)
+        if key is not None and len(self._known) < MOST_KNOWN:
+            self._known[key] = described
+        return self._begun(described, args, call.keywords)
 
     def _step(self, call: StepCall, args: Sequence[Any]) -> StepOperation:
+        return self._begun(self._described(call), args, call.keywords)
+
+    def _begun(self, plain: PlainStep, args: Sequence[Any], keywords: Mapping[str, Any]) -> StepOperation:
+        ref = self.scheduler.come_to(plain.name, STEP)
+        limits = (self._max_payload, self._failures)
+        step = FlowStep(ref, plain.function, args, plain.config, *limits, keywords, self._calling, plain.returns)
+        return StepOperation(self.scheduler, step)
+
+    def _described(self, call: StepCall) -> PlainStep:
         options = dict(call.options)
         given = options.pop("name", None)
         name = name_of(call.function) if given is None else _step_name(given)
@@ -125,11 +158,7 @@ class FlowCalls:
             config = self._config(name, options, call.function) if options else self._config_of(name, call.function)
         except ValueError as error:
             raise ValueError(f"step {name!r} of flow {self._flow!r}: {call.origin}{error}") from None
-        ref = self.scheduler.come_to(name, "step")
-        step = FlowStep(
-            ref, call.function, args, config, self._max_payload, self._failures, call.keywords, self._calling
-        )
-        return StepOperation(self.scheduler, step)
+        return PlainStep(name, call.function, config, known_returns_of(call.function))
 
     def _gathered_step(
         self,
@@ -156,7 +185,7 @@ class FlowCalls:
         return SleepOperation(self.scheduler, self.scheduler.come_to("sleep", SLEEP), length)
 
     def sleep_until(self, when: dt.datetime) -> SleepOperation:
-        left = amounts.moment("when", when) - dt.datetime.now(dt.UTC)
+        left = amounts.moment("when", when) - self.scheduler.now()
         if left.total_seconds() > amounts.MAX_SECONDS:
             raise argument_errors.invalid("when", when, "a time within the next hundred years")
         return self.sleep(max(0.0, left.total_seconds()))
@@ -253,10 +282,10 @@ def _not_a_call(argument: str, value: object) -> InvalidArgument:
 
 
 def _step_name(given: Any) -> str:
-    """Paths use the other characters: with them a step could have the path of another checkpoint."""
+    """Some characters have a meaning in paths: with one, a step could have the path of another checkpoint."""
     checked = arguments.name("name", given)
     if any(sign in checked for sign in _SIGNS_OF_PATHS):
-        raise argument_errors.invalid("name", given, f"a name without any of {' '.join(_SIGNS_OF_PATHS)}")
+        raise argument_errors.invalid("name", given, f"a name for a step: leave {' '.join(_SIGNS_OF_PATHS)} out")
     return checked
 
 

@@ -12,16 +12,19 @@ import threading
 import uuid
 import warnings
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from functools import cached_property
+from operator import attrgetter
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from rival_client.errors import InvalidArgument
 from rival_client.model import statuses
 from rival_client.model.checks import arguments
 from rival_client.model.kinds import CHILD, VALUE
+from rival_client.model.lazy import lazy
 from rival_client.model.payload import dump
 from rival_client.model.starts.run_options import RunOptions
 from rival_workers.definition.inject import Injection
@@ -35,6 +38,7 @@ from rival_workers.runtime.flow.pending_operations import Operation, State, Step
 from rival_workers.runtime.flow.scheduler import FlowScheduler
 from rival_workers.runtime.flow.step import CallFunction, call_function
 from rival_workers.runtime.flow.step_options import NO_FLOW_POLICIES, FlowPolicies
+from rival_workers.runtime.logs.step_log import StepLog
 
 log = logging.getLogger("rival.flows")
 
@@ -43,22 +47,34 @@ if TYPE_CHECKING:
     from rival_workers.runtime.flow.commits import FlowCommits
 
 
-@dataclass
-class BaseFlowContext(Context):
+class BaseFlowContext(Context, ABC):
     """The base of `FlowContext` and `AsyncFlowContext`."""
 
     _is_async: ClassVar[bool] = False
-    commits: FlowCommits = field(kw_only=True)
-    #: The policies of the workflow, which apply to the flow's steps, too.
-    policies: FlowPolicies = NO_FLOW_POLICIES
-    find_workflow: FindWorkflow = lambda name: None
-    #: Calls the functions of the flow's steps; the testing kit has its own.
-    _calling: CallFunction = field(default_factory=lambda: call_function, init=False)
     #: The thread that runs the flow's function.
-    _thread: int = field(default=0, init=False)
+    _thread = 0
 
-    def __post_init__(self) -> None:
-        self.log.is_muted = self._has_logged
+    def __init__(
+        self,
+        context: Context,
+        commits: FlowCommits,
+        policies: FlowPolicies = NO_FLOW_POLICIES,
+        find_workflow: FindWorkflow = lambda name: None,
+    ) -> None:
+        """A flow's context is that of a step, whose parts are made when they are read. `policies`: those of the
+        workflow, which apply to the flow's steps, too."""
+        self._context, self.commits, self.policies, self.find_workflow = context, commits, policies, find_workflow
+        #: Calls the functions of the flow's steps; the testing kit has its own.
+        self._calling: CallFunction = call_function
+
+    @lazy
+    def log(self) -> StepLog:
+        log = self._context.log
+        log.is_muted = self._has_logged
+        return log
+
+    def is_over(self) -> bool:
+        return self._context.is_over()
 
     def _has_logged(self) -> bool:
         """An earlier attempt has logged what the flow's code logs now; or the flow is stopping, and its `finally`
@@ -73,7 +89,9 @@ class BaseFlowContext(Context):
 
     @cached_property
     def scheduler(self) -> FlowScheduler:
-        replay = Replay(self.run.step, self.run.run_id, self.commits.checkpoints(lambda: self.state))
+        # Not `self.state`: the commits would hold the context, which holds them.
+        context = self._context
+        replay = Replay(self.run.step, self.run.run_id, self.commits.checkpoints(lambda: context.state))
         return FlowScheduler(self.commits, replay, zlib.crc32(self.run.run_id.encode()) << 20, self._thread)
 
     @cached_property
@@ -91,18 +109,6 @@ class BaseFlowContext(Context):
             self._calling,
         )
 
-    @classmethod
-    def of(
-        cls,
-        context: Context,
-        commits: FlowCommits,
-        policies: FlowPolicies = NO_FLOW_POLICIES,
-        find_workflow: FindWorkflow = lambda name: None,
-    ) -> Self:
-        """A flow's context, made of that of a step; `policies`: the options of its steps."""
-        values = {one.name: getattr(context, one.name) for one in fields(Context)}
-        return cls(**values, commits=commits, policies=policies, find_workflow=find_workflow)
-
     @property
     def remaining(self) -> float | None:
         """Refused: a replay would get another value than the first execution."""
@@ -118,6 +124,7 @@ class BaseFlowContext(Context):
         except BaseException:
             if self._has_begun:
                 self.scheduler.raise_interruption()
+                self.scheduler.guarded(self.commits.commit_held)
             raise
         finally:
             if self._has_begun:
@@ -130,8 +137,8 @@ class BaseFlowContext(Context):
             warnings.warn(problem, RuntimeWarning, stacklevel=2)
         return result
 
-    def _run(self, injection: Injection) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _run(self, injection: Injection) -> Any: ...
 
     @property
     def _has_begun(self) -> bool:
@@ -164,7 +171,7 @@ class BaseFlowContext(Context):
     # -- values -------------------------------------------------------------------------------------------
 
     def _now(self) -> dt.datetime:
-        return dt.datetime.fromisoformat(self._once("now", lambda: dt.datetime.now(dt.UTC).isoformat()))
+        return dt.datetime.fromisoformat(self._once("now", lambda: self.scheduler.now().isoformat()))
 
     def _uuid(self) -> uuid.UUID:
         return uuid.UUID(self._once("uuid", lambda: str(uuid.uuid4())))
@@ -234,6 +241,13 @@ class BaseFlowContext(Context):
         return First(index, Handle(operations[index]), others)
 
 
+for _part in fields(Context):
+    if _part.name not in vars(BaseFlowContext):
+        _lazy = lazy(attrgetter(f"_context.{_part.name}"))
+        _lazy.__set_name__(BaseFlowContext, _part.name)
+        setattr(BaseFlowContext, _part.name, _lazy)
+
+
 def is_decided(operations: Sequence[Operation]) -> bool:
     """One has ended, or all were cancelled."""
     return any(one.state is State.OVER for one in operations) or not any(one.is_open for one in operations)
@@ -246,7 +260,7 @@ def check_first(calls: Sequence[Any], cancel_others: object) -> bool:
     return arguments.flag("cancel_others", cancel_others)
 
 
-#: Coroutines of ctx whose names are not those of its methods.
+#: Coroutines of ctx that have another name than the method that makes them.
 _METHODS = {"_gathered": "gather", "_first": "first"}
 _CALLS = {"step": "step", "sleep": "sleep", "flow_wait": "await_event", "child": "call"}
 

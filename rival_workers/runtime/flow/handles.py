@@ -16,7 +16,6 @@ from rival_workers.definition.options import Duration, EventFilter, FlowStepOpti
 from rival_workers.definition.returns import Returns
 from rival_workers.definition.steps import StepSpec
 from rival_workers.engine.replay import CheckpointRef
-from rival_workers.errors import NotInFlows
 from rival_workers.runtime.flow.calls import FlowCalls, Named, Received, Topic
 from rival_workers.runtime.flow.pending_operations import Operation, State
 
@@ -43,7 +42,7 @@ class Handle(Generic[T_co]):
     def result(self) -> T_co:
         """Its result. A sync flow waits until it has ended. StepFailed or ChildFailed if it has failed."""
         if self.operation.state is State.GIVEN_UP:
-            raise NotInFlows(f"{self.operation.ref.path} was cancelled, so it has no result")
+            raise self.operation.cancelled()
         if self.operation.state is State.OVER:
             return self.operation.value()  # type: ignore[no-any-return]
         return self.operation.scheduler.wait_here(self.operation)  # type: ignore[no-any-return]

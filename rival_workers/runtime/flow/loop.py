@@ -17,7 +17,7 @@ from typing import Any
 
 from rival_client.model.kinds import SLEEP
 from rival_workers.errors import NotInFlows
-from rival_workers.runtime.flow.pending_operations import Operation, SleepOperation
+from rival_workers.runtime.flow.pending_operations import Operation, SleepOperation, refuse_await
 from rival_workers.runtime.flow.scheduler import FlowScheduler
 from rival_workers.runtime.flow.tasks import FlowFuture, LaneTask, OperationFuture
 
@@ -115,7 +115,12 @@ class FlowLoop(asyncio.AbstractEventLoop):
                     _close(lane.get_coro())
         self._ready.clear()
         self.lanes.clear()
+        # What holds each other would be freed by a garbage collection only.
+        for operation in self._futures:
+            operation.when_over.clear()
         self._futures.clear()
+        self._main = None
+        self.scheduler.current_lane, self.scheduler.future_of = str, refuse_await
 
     def _future_of(self, operation: Operation) -> OperationFuture:
         self.scheduler.check()

@@ -9,7 +9,7 @@ import contextvars
 import enum
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rival_client.model import statuses
 from rival_workers.engine.effects import WaitFor
@@ -74,6 +74,10 @@ class Operation:
     def was_given_up(self) -> bool:
         """In an earlier attempt."""
         return self.ref.found is not None and self.ref.found.status == statuses.CANCELLED
+
+    def cancelled(self) -> Exception:
+        """What waiting for it raises after the flow has cancelled it."""
+        return NotInFlows(f"{self.ref.path} was cancelled, so it has no result")
 
     def value(self) -> Any:
         """Its result for the flow. Raises if it has failed."""
@@ -158,9 +162,17 @@ class ChildOperation(Operation):
         super().__init__(scheduler, ref)
         self.run_id, self.child, self._returns = run_id, child, returns
 
+    def cancelled(self) -> Exception:
+        message = "the flow has cancelled it, so it has no result"
+        return ChildFailed(self.ref.path, {"type": "ChildCancelled", "message": message, "attempt": 0})
+
     def _read(self, end: Checkpoint) -> Any:
         if end.error is not None:
             raise ChildFailed(end.path, end.error)
         if self._returns is None or end.result is None:
             return end.result
         return self._returns.restored(end.result, f"child run {self.run_id!r}")
+
+
+def refuse_await(operation: Operation) -> NoReturn:
+    raise NotInFlows(f"{operation.ref.path}: the flow is not an async function, so calls on its ctx are not awaited")

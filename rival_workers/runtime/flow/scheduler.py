@@ -7,17 +7,17 @@ do, the commit that finds no new end suspends the flow.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from rival_client.model import statuses
 from rival_client.model.timers import EARLY
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite, Replay
 from rival_workers.errors import FlowStuck, NotInFlows
 from rival_workers.runtime.failpoints import asks_to_stop
-from rival_workers.runtime.flow.pending_operations import Operation, SleepOperation, State, StepOperation
+from rival_workers.runtime.flow.pending_operations import Operation, SleepOperation, State, StepOperation, refuse_await
 from rival_workers.runtime.flow.step_threads import StepThreads, call_here
 from rival_workers.runtime.flow.stop_signals import FlowGuard, Suspend
 
@@ -54,7 +54,7 @@ class FlowScheduler(FlowGuard):
         self._is_paused = False
         #: The running lane, and how to await an operation: set by the loop of an async flow.
         self.current_lane: Callable[[], str] = lambda: ""
-        self.future_of: Callable[[Operation], OperationFuture] = _refuse_await
+        self.future_of: Callable[[Operation], OperationFuture] = refuse_await
         self.is_async = False
 
     # -- calls of the flow --------------------------------------------------------------------------------
@@ -74,6 +74,11 @@ class FlowScheduler(FlowGuard):
         if self._clock is None:
             self._clock = self.guarded(self._commits.began_at)
         return self._clock
+
+    def now(self) -> dt.datetime:
+        """The time of this moment, and never before `time`: the database's clock, which has set that, may be ahead."""
+        at = max(self._commits.wall_clock(), self._clock or 0.0)
+        return dt.datetime.fromtimestamp(at, dt.UTC)
 
     @property
     def is_replaying(self) -> bool:
@@ -132,10 +137,15 @@ class FlowScheduler(FlowGuard):
             self.give_up(operation)
         if self._given_up:
             self.guarded(lambda: self._commit([], suspend=False))
+        self.guarded(self._commits.commit_held)
 
     @property
     def never_started(self) -> list[Operation]:
         return [one for one in self._made if one.state is State.NEW]
+
+    def drop_operations(self) -> None:
+        """The attempt is over. Operations hold their scheduler: only a garbage collection frees what holds both."""
+        self._made, self._started, self.open = [], {}, {}
 
     # -- delivering ends ----------------------------------------------------------------------------------
 
@@ -178,6 +188,7 @@ class FlowScheduler(FlowGuard):
         self._queue_retries()
         if self._is_alone():
             return self._call_here(self._to_run.popleft())
+        self._commits.commit_held()
         if (nap := self._only_nap()) is not None:
             return self._end_here(CheckpointWrite(nap.ref, statuses.COMPLETED))
         writes = self._ended_steps()
@@ -262,16 +273,21 @@ class FlowScheduler(FlowGuard):
     def _call_here(self, operation: StepOperation) -> None:
         """In the flow's own thread, with one statement for its end: the most frequent case."""
         # Before the call: a state that is not JSON fails the flow here, not in the thread of the timeout.
-        state = self._commits.state.unstored()
+        state, began = self._commits.state.unstored(), self._commits.clock()
+        is_held = not self.is_async and self._commits.can_hold(operation.step.ref, operation.step.config)
         with self.in_step():
             write = call_here(self._commits, operation, self.next_order, state)
         self._stop_if_asked("flow_after_call")
         if write.delay is not None:
             self._commits.suspend(write, write.delay, state)
             raise Suspend
+        if is_held and write.status == statuses.COMPLETED:
+            numbered = write.received_as(self.next_order)
+            self._commits.hold(numbered, began)
+            self._received.append(numbered.stored())
+            return
         self._end_here(write)
         self._report([write])
-        return
 
     def _report(self, writes: Sequence[CheckpointWrite]) -> None:
         """Steps whose ends are committed."""
@@ -283,7 +299,7 @@ class FlowScheduler(FlowGuard):
                 self._commits.checkpointed(write, operation.step.config)
 
     def _end_here(self, write: CheckpointWrite) -> None:
-        numbered = replace(write, end_order=self.next_order)
+        numbered = write.received_as(self.next_order)
         ended_at = self._commits.record(numbered)
         self._received.append(numbered.stored(ended_at))
 
@@ -315,7 +331,3 @@ class FlowScheduler(FlowGuard):
         if asks_to_stop(where, self._commits.run_id):
             self._commits.suspend(None, 0.0, self._commits.state.unstored())
             raise Suspend
-
-
-def _refuse_await(operation: Operation) -> NoReturn:
-    raise NotInFlows(f"{operation.ref.path}: the flow is not an async function, so calls on its ctx are not awaited")

@@ -6,15 +6,16 @@ import inspect
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from rival_client.model import statuses
 from rival_client.model.payload import dump, load
 from rival_client.model.policies.step_config import StepConfig
+from rival_client.model.record import record
 from rival_client.model.timers import is_due
 from rival_workers.definition.given_steps import name_of
-from rival_workers.definition.return_types import known_returns_of
+from rival_workers.definition.returns import Returns
 from rival_workers.engine.decisions import Decision, End, Failure, FallBack, Retry, Success, decide, final, timed_out
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
 from rival_workers.errors import InvalidResult, StepFailed
@@ -32,7 +33,7 @@ def call_function(path: str, function: Callable[..., Any], args: Sequence[Any], 
     return function(*args, **keywords)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class FlowStep:
     ref: CheckpointRef
     function: Callable[..., Any]
@@ -42,6 +43,8 @@ class FlowStep:
     failures: FlowFailures
     keywords: Mapping[str, Any] = field(default_factory=dict)
     calling: CallFunction = call_function
+    #: The type of its result.
+    returns: Returns | None = None
 
     @property
     def is_over(self) -> bool:
@@ -78,8 +81,9 @@ class FlowStep:
 
     def _restored(self, result: Any) -> Any:
         """As in a plan, a step that was skipped has no result, whatever its type."""
-        returns = None if result is None else known_returns_of(self.function)
-        return result if returns is None else returns.restored(result, self._where)
+        if result is None or self.returns is None:
+            return result
+        return self.returns.restored(result, self._where)
 
     @property
     def _where(self) -> str:
@@ -90,8 +94,7 @@ class FlowStep:
             value = self.calling(self.ref.path, self.function, self.args, self.keywords)
             if inspect.isawaitable(value):
                 value = async_steps.run(value)
-            returns = known_returns_of(self.function)
-            value = value if returns is None else returns.stored(value, self._where)
+            value = value if self.returns is None else self.returns.stored(value, self._where)
             return Success(dump(value, what=f"the result of {name_of(self.function)}", limit=self.max_payload))
         except BaseException as error:
             if ends_attempt(error):
@@ -100,11 +103,10 @@ class FlowStep:
 
     def _decision(self, outcome: Success | Failure) -> Decision:
         decision = decide(self.config, self.attempt, outcome, random.random())
-        returns = known_returns_of(self.function)
-        if returns is None or not isinstance(decision, End) or decision.fallback is None:
+        if self.returns is None or not isinstance(decision, End) or decision.fallback is None:
             return decision
         try:
-            returns.stored(load(decision.result), f"value(…), the fallback of {self._where},")
+            self.returns.stored(load(decision.result), f"value(…), the fallback of {self._where},")
         except InvalidResult as error:
             return final(self.config, failure(error, self.attempt), has_fallen_back=True)
         return decision

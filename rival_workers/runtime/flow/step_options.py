@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any
 
 from rival_client.model.checks import argument_errors
@@ -15,7 +16,9 @@ from rival_client.model.policies.option_conflicts import conflicts
 from rival_client.model.policies.policy_options import checked_options as checked_fields
 from rival_client.model.policies.policy_rules import DEFAULTS, overridden
 from rival_client.model.policies.step_config import StepConfig
+from rival_client.model.record import record
 from rival_workers.definition.given_steps import OPTIONS, decorator_options, flattened, location, name_of, options_for
+from rival_workers.definition.misplaced_options import NOT_IN_FLOWS, not_in_flows
 from rival_workers.definition.rules import Predicate, RuleSet
 from rival_workers.definition.steps import StepSpec
 from rival_workers.engine.policies import Policies
@@ -50,8 +53,10 @@ class FlowPolicies:
             node = Node(name, "step", f"{self.flow}/{name}", tags=tuple(tags), target="flow_step", function=function)
             tags = (*tags, *RuleSet(predicates=self.predicates).tags(node))
         config = self.policies.of_flow_step(self.flow, name, own, tags).config
-        problems = conflicts(config)
-        if problems:
+        # Rules of the run and of the fleet are for many steps: one that makes no sense here does not fail the step.
+        if conflicts(config) and (
+            problems := conflicts(self.policies.base.of_flow_step(self.flow, name, own, tags).config)
+        ):
             raise ValueError("; ".join(problems))
         return config
 
@@ -60,7 +65,7 @@ class FlowPolicies:
 NO_FLOW_POLICIES = FlowPolicies(None, "")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class StepCall:
     """What `ctx.step` calls."""
 
@@ -75,6 +80,40 @@ class StepCall:
         """Where options come from that the call does not show, for errors."""
         is_decorated = self.options.keys() & decorator_options(self.function).keys()
         return f"@step(…) of {name_of(self.function)}{location(self.function)}: " if is_decorated else ""
+
+
+#: Types whose values are the same if they are equal and have the same type.
+_COMPARABLE = frozenset({str, int, float, bool, type(None)})
+_OPTIONS = frozenset(OPTIONS)
+
+
+class _Same:
+    """A key that is equal for one object only, and keeps it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def key_of(given: Any, name: Any, args: int, keywords: Mapping[str, Any]) -> Any:
+    """Equal for calls of `ctx.step` that differ in their arguments only. None: the keywords may be arguments, or have
+    values that cannot be compared."""
+    if type(given) is FunctionType:
+        if name is None and not keywords:
+            return given
+        values = {"name": name, **keywords}
+        if keywords.keys() <= _OPTIONS and all(type(value) in _COMPARABLE for value in values.values()):
+            return (given, args, *((key, type(value), value) for key, value in values.items()))
+    elif isinstance(given, StepSpec) and name is None and not keywords:
+        return _Same(given)
+    return None
 
 
 def step_call(
@@ -111,50 +150,13 @@ def _spec(given: Any) -> StepSpec:
 def checked_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The options as fields of a policy, and the tags. ValueError when a flow's step cannot have them."""
     problems: list[str] = []
-    others = {key: value for key, value in options.items() if key not in _INSTEAD}
+    others = {key: value for key, value in options.items() if key not in NOT_IN_FLOWS}
     own = checked_fields(others, options_for("flow_step"), problems)
     tags = options.get("tags", ())
-    if (own.get("fallback") or {}).get("shape", "value") != "value":
-        problems.append(
-            "option fallback: in a flow only value(…) is possible; or catch StepFailed and call ctx.step(…) again"
-        )
-    if (instead := own.get("on_failure")) in ("compensate", "dead_letter"):
-        problems.append(f"on_failure={instead!r} is an option of the flow as a step, not of its own steps")
-    if own.get("execution_mode") == "external":
-        problems.append(f"execution_mode='external': {_NOT_EXTERNAL}")
-    problems += [f"option {key}: {instead}" for key, instead in _INSTEAD.items() if key in options]
+    problems += not_in_flows({key: own.get(key) for key in options if key in own or key in NOT_IN_FLOWS})
     if problems:
         raise ValueError("; ".join(problems))
     return own, (tags,) if isinstance(tags, str) else tuple(tags)
-
-
-_ONLY_IN_PLANS = (
-    "a limit is an option of the whole flow, as step(flow, {option}=…) in a list of steps, or of a step in "
-    "a workflow that the flow can ctx.call(…)"
-)
-_NO_KEY = (
-    "a step of a flow runs once in its run; to share its result with other runs, give the whole flow an "
-    "idempotency_key, as step(flow, idempotency_key=…), or ctx.call(…) a workflow whose step has one"
-)
-_NOT_EXTERNAL = (
-    "a flow waits for an external system with ctx.await_event(…); an external step is part of a workflow of steps, "
-    "which a flow can ctx.call(…)"
-)
-_INSTEAD = {
-    **{name: _ONLY_IN_PLANS.format(option=name) for name in ("concurrency_limit", "rate_limit")},
-    **dict.fromkeys(("idempotency_key", "idempotency_ttl", "idempotency_scope"), _NO_KEY),
-    "circuit_breaker": "a step of a flow has none: put the step into a workflow of steps, which the "
-    "flow can ctx.call(…)",
-    "compensate": "a flow undoes what it has done by itself: try: … except: ctx.step(undo, …); raise",
-    "retry_budget": "the steps of a flow have no retry_budget: give the step max_attempts, or the budget to the flow",
-    "on_error": "a flow handles the failure of a step by itself: try: ctx.step(…) except StepFailed: …",
-    "deadline": "a step of a flow has no deadline over its attempts: give it a timeout and max_attempts",
-    "delay": "a flow waits before a step with ctx.sleep(…)",
-    "scheduled_at": "a flow waits for a time with ctx.sleep_until(…)",
-    "queue_timeout": "a step of a flow starts at once, in the flow's own process",
-    "queue": "a step of a flow runs in the flow's process: give the flow a queue, or ctx.call(…) another workflow",
-    "priority": "a step of a flow starts at once: give the flow a priority",
-}
 
 
 def split_keywords(

@@ -1,5 +1,6 @@
 """Calls the steps of a flow, within their limits: a single one in the flow's own thread, several in threads of their
-own. A step that times out, or that the flow gives up, continues in its thread, and its result is dropped.
+own. A step that times out, or that the flow gives up, continues in its thread, and its result is dropped; the coroutine
+of an async step is cancelled.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from rival_client.model.payload import Json
 from rival_client.model.policies.step_config import StepConfig, shortest
 from rival_workers.engine.heartbeat_limits import HeartbeatState, timeout_error
 from rival_workers.engine.replay import CheckpointWrite
+from rival_workers.runtime.attempt.calls_over import UserCall
 from rival_workers.runtime.attempt.timers import Timer
 from rival_workers.runtime.flow.stop_signals import Moved
 
@@ -55,7 +57,7 @@ class FlowStepLimit:
 
     def error(self, attempt: int) -> dict[str, Any]:
         """The error of the step when its time is up."""
-        return timeout_error(self.config, attempt, self._pulse())
+        return timeout_error(self.config, attempt, self._heartbeat_state())
 
     def _limit(self) -> float:
         config = self.config
@@ -65,7 +67,7 @@ class FlowStepLimit:
         )
         return shortest(*ends) or self._began
 
-    def _pulse(self) -> HeartbeatState:
+    def _heartbeat_state(self) -> HeartbeatState:
         now, here = dt.datetime.now(dt.UTC), self._clock()
         last, limit = (now + dt.timedelta(seconds=at - here) for at in (self._last, self._limit()))
         return HeartbeatState(last, limit, now, beaten=self._last > self._began)
@@ -89,10 +91,19 @@ def call_here(commits: FlowCommits, operation: StepOperation, end_order: int, st
         commits.suspend(replace(write, end_order=order), write.delay or 0.0, state)
 
     def call() -> CheckpointWrite:
-        with commits.limited(step.config, over_time):
+        its_call = UserCall(commits.run_id, step.ref.path)
+        with commits.limited(step.config, ending(its_call, over_time)), its_call:
             return step.call()
 
     return operation.context.copy().run(call)
+
+
+def ending(call: UserCall, over_time: Callable[[FlowStepLimit], None]) -> Callable[[FlowStepLimit], None]:
+    def over(limit: FlowStepLimit) -> None:
+        over_time(limit)
+        call.end()
+
+    return over
 
 
 @dataclass(eq=False)
@@ -100,6 +111,7 @@ class Running:
     """One call of a step. Its first end counts: its function's, or its timeout."""
 
     operation: StepOperation
+    call: UserCall
     lock: threading.Lock = field(default_factory=threading.Lock)
     settled: bool = False
     ended_at: float = 0.0
@@ -124,7 +136,7 @@ class StepThreads:
         return len(self._running)
 
     def start(self, operation: StepOperation) -> None:
-        running = self._running[operation] = Running(operation)
+        running = self._running[operation] = Running(operation, UserCall(self._commits.run_id, operation.ref.path))
         context = operation.context.copy()
         name = f"rival-step-{operation.ref.path}"
         threading.Thread(target=context.run, args=(self._run, running), name=name, daemon=True).start()
@@ -134,6 +146,7 @@ class StepThreads:
         running = self._running.pop(operation, None)
         if running is not None:
             running.settle()
+            running.call.end()
 
     def wait(self, seconds: float | None) -> bool:
         """Wait until a step has ended. False: none has in that time."""
@@ -171,10 +184,11 @@ class StepThreads:
         def over_time(limit: FlowStepLimit) -> None:
             if not self._end(running, lambda: step.over_time(limit)):
                 raise Moved
+            running.call.end()
             running.committed.wait(COMMIT_WAIT)
 
         try:
-            with self._commits.limited(step.config, over_time):
+            with self._commits.limited(step.config, over_time), running.call:
                 write: CheckpointWrite | BaseException = step.call()
         except BaseException as error:
             write = error

@@ -44,6 +44,10 @@ class Moved(BaseException):
     """The attempt is stale: the flow timed out, was cancelled, or was taken over."""
 
 
+class AttemptOver(Moved):
+    """The attempt is stale, and its coroutine was cancelled for that: it has no result that could be refused."""
+
+
 class OutOfReach(Moved):
     """An outage of the database was longer than the attempt could wait: its last commit may have succeeded or not."""
 

@@ -30,10 +30,10 @@ log = logging.getLogger("rival.keeper")
 PART_PAUSE = 2.0
 _CLEAN_UP_EVERY = 60.0
 _RETENTION_BATCH = 500
-#: Seconds between two sweeps of the gates of limits.
+#: Seconds between two sweeps of the gates of limits and of circuit breakers.
 _SWEEP_EVERY = 10.0
 #: Run and path of an attempt.
-Place = tuple[str, str]
+RunAndPath = tuple[str, str]
 
 
 class Keeper:
@@ -46,6 +46,8 @@ class Keeper:
         self._failing = FailingItems(lambda: self.clock())
         self._failing.on_refusal = self._lose_contact
         self._steady_since: float | None = None
+        #: Executors of this machine that this keeper has expired, since their processes are dead.
+        self._ended_here: set[str] = set()
         self._clean_up_at = 0.0
         self._sweep_at = 0.0
         self._must_republish = False
@@ -117,6 +119,7 @@ class Keeper:
         """Expire executors on this host whose process is dead, so that takeover does not wait for their lease."""
         for executor in self._store.executors_on(host_name()):
             if not is_alive(executor.pid):
+                self._ended_here.add(executor.id)
                 self._store.expire_executors(host_name(), executor.pid)
 
     def _republish_all(self, done: Round) -> None:
@@ -125,7 +128,7 @@ class Keeper:
         if not self._must_republish:
             return
         done.broker_lost_data = True
-        self._overdue.ring_all(BACKOFF_MAX)
+        self._overdue.make_all_due(BACKOFF_MAX)
         self._must_republish = False
 
     def _fire_schedules(self, done: Round) -> None:
@@ -142,24 +145,25 @@ class Keeper:
 
     def _take_over(self, done: Round) -> None:
         """Take over from dead executors. Wait for one lease of uninterrupted contact with the database first: after an
-        outage, live executors must be able to beat.
-        """
+        outage, live executors must be able to beat. A process that is known to be dead cannot."""
         now = self.clock()
         if self._steady_since is None:
             self._steady_since = now
-        if now - self._steady_since < self._settings.lease:
-            return
         dead = self._store.dead_executors()
+        if now - self._steady_since < self._settings.lease:
+            dead = [one for one in dead if one in self._ended_here]
+            if not dead:
+                return
+        self._ended_here.intersection_update(dead)
         if dead and self._take_over_all(partial(self._store.lost_attempts, dead), done):
-            self._store.forget_executors(dead)
+            self._store.delete_executors(dead)
             self.look_for_taken()
-        self._overdue.ring_taken(now)
+        self._overdue.make_taken_due(now)
 
-    def _take_over_all(self, read: Callable[[int, Place | None], list[RunningAttempt]], done: Round) -> bool:
+    def _take_over_all(self, read: Callable[[int, RunAndPath | None], list[RunningAttempt]], done: Round) -> bool:
         """Take over all attempts, page by page: those that fail stay, and must not fill every page. Returns False when
-        the keeper stops.
-        """
-        last: Place | None = None
+        the keeper stops."""
+        last: RunAndPath | None = None
         while not self._stop.is_set():
             attempts = read(BATCH, last)
             for attempt in attempts:
@@ -171,10 +175,12 @@ class Keeper:
         return False
 
     def _sweep_gates(self, done: Round) -> None:
-        """Grant what waits at a gate that has room: see `rival_workers.store.sql.sweeps`."""
+        """Grant what waits at a gate that has room, see `rival_workers.store.sql.sweeps`, and call what waits for a
+        circuit breaker that would let it go."""
         if self.clock() < self._sweep_at:
             return
         self._sweep_at = self.clock() + _SWEEP_EVERY
+        self._store.sweep_breakers()
         if granted := self._store.sweep_gates(BATCH):
             done.published += len(granted)
             self._doorbell.publish([one.message for one in granted])

@@ -63,12 +63,12 @@ class OverdueRows:
         #: not handled have been found.
         self.taken_until: float | None = None
 
-    def ring_all(self, within: float) -> None:
+    def make_all_due(self, within: float) -> None:
         """Make rows due that would be due within `within` seconds, in bounded batches."""
-        while within > 0 and not self._stop.is_set() and self._store.ring_all(within, BATCH) >= BATCH:
+        while within > 0 and not self._stop.is_set() and self._store.make_all_due(within, BATCH) >= BATCH:
             pass
 
-    def ring_taken(self, now: float) -> None:
+    def make_taken_due(self, now: float) -> None:
         """Make rows due whose messages were taken but not handled: those published before the oldest message in the
         queue. Repeated until all messages in the queue are younger than the death or the outage."""
         taken_until = self.taken_until
@@ -76,7 +76,7 @@ class OverdueRows:
             return
         oldest = self._doorbell.oldest()
         waited = oldest + CLOCK_MARGIN if oldest > 0 else _ON_ITS_WAY
-        self.ring_all(self._look.backoff - waited)
+        self.make_all_due(self._look.backoff - waited)
         if waited <= now - taken_until and self.taken_until == taken_until:
             self.taken_until = None
 

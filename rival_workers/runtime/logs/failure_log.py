@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
+from rival_client.model.durations import duration_text
 from rival_client.model.policies.step_config import StepConfig
 from rival_client.model.run_entries import LogEntry
 from rival_workers.engine import paths
@@ -94,7 +95,7 @@ def _next(one: Failing, outcome: Failure, decision: Decision) -> str:
     if isinstance(decision, FallBack) or decision.fallback is not None:
         return "the step falls back"
     if isinstance(decision, Retry):
-        return f"next attempt in {decision.delay:.3g} s"
+        return f"next attempt in {duration_text(decision.delay)}"
     if paths.is_reaction(one.path):
         return _WITHOUT[paths.role_of(one.path)[1]]
     if decision.status == statuses.SKIPPED:

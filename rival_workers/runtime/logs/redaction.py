@@ -17,7 +17,12 @@ WORDS = (
 #: A value within a text: quoted, or up to the next space or separator.
 _VALUE = r"""(?:"[^"]*"?|'[^']*'?|[^\s,;&"')\]}]+)"""
 _URL_PASSWORD = re.compile(r"(://[^\s:/@]*:)[^\s/@]+(?=@)")
-_BEARER = re.compile(r"\b(bearer)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
+#: What follows "Bearer" is hidden, unless it is a word such as "token".
+_BEARER = re.compile(r"\b(bearer)\s{1,3}(?!(?:tokens?|auth\w*)\b)[\w.~+/=-]{3,}", re.IGNORECASE)
+#: "Basic" and "token" are also words of prose: a secret has a digit, padding, or a capital letter after a small one.
+_CREDENTIAL = re.compile(
+    r"\b(basic|token)\s{1,3}(?=[\w.~+/-]{0,200}(?:\d|=|(?-i:[a-z][A-Z])))[\w.~+/=-]{6,}", re.IGNORECASE
+)
 #: A number with this word in its name is a count, not a secret: `prompt_tokens=120`.
 _COUNTED = "token"
 
@@ -56,7 +61,9 @@ class Redaction:
     def text(self, text: str) -> str:
         if "=" in text or ":" in text:
             text = _URL_PASSWORD.sub(rf"\1{HIDDEN}", self._assigned.sub(_hide, text))
-        return _BEARER.sub(rf"\1 {HIDDEN}", text) if " " in text else text
+        if " " not in text:
+            return text
+        return _CREDENTIAL.sub(rf"\1 {HIDDEN}", _BEARER.sub(rf"\1 {HIDDEN}", text))
 
     def _is_secret(self, key: str, value: Any) -> bool:
         """None and booleans are not hidden: they only say whether there is a secret."""

@@ -37,7 +37,7 @@ def traceback_text(error: BaseException) -> str:
 
 
 def location(error: BaseException, function: Any = None) -> str | None:
-    """`file:line in name` of the innermost frame in the user's code. Without such a frame, that of the function."""
+    """`file:line in name` of the innermost frame in the user's code. Without one: where `function` is defined."""
     frames = traceback.extract_tb(error.__traceback__)
     for chosen in (_is_users, _is_outside):
         for frame in reversed(frames):

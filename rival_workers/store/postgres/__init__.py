@@ -6,13 +6,14 @@ from typing import Any
 
 from rival_client.db.database import Database
 from rival_client.db.prepared import PreparedPool
-from rival_workers.store.postgres.claims import CLAIM_STEP, CLAIM_TIMER, READ_ITEM
+from rival_workers.store.postgres.claims import ASK_BREAKER, CLAIM_STEP, READ_ITEM, PostgresBreakers
 from rival_workers.store.postgres.events import DELIVER_EVENT, PostgresEvents
 from rival_workers.store.postgres.flows import (
     COMMIT_FLOW,
     CONTINUE_FLOW,
     READ_CHECKPOINTS,
     RECORD_CHECKPOINT,
+    RECORD_CHECKPOINTS,
     PostgresFlows,
 )
 from rival_workers.store.postgres.groups import GROUP_SETTINGS, PostgresGroups
@@ -26,11 +27,12 @@ from rival_workers.store.sql_store import SqlStore
 FAST_PATHS: tuple[FastPath[Any, Any], ...] = (
     BEGIN_RUN,
     CLAIM_STEP,
-    CLAIM_TIMER,
     READ_ITEM,
+    ASK_BREAKER,
     *FINISH_STEP,
     READ_CHECKPOINTS,
     RECORD_CHECKPOINT,
+    RECORD_CHECKPOINTS,
     *COMMIT_FLOW,
     *CONTINUE_FLOW,
     DELIVER_EVENT,
@@ -40,7 +42,7 @@ FAST_PATHS: tuple[FastPath[Any, Any], ...] = (
 )
 
 
-class PostgresStore(PostgresLimits, PostgresGroups, PostgresFlows, PostgresEvents, SqlStore):
+class PostgresStore(PostgresLimits, PostgresGroups, PostgresFlows, PostgresEvents, PostgresBreakers, SqlStore):
     def __init__(self, database: Database, **options: Any) -> None:
         super().__init__(database, **options)
         self._prepared = PreparedPool(database.url)

@@ -1,4 +1,4 @@
-"""Fast paths of claims: claim a step, and read its item. The statements are in `steps.sql`."""
+"""Fast paths of claims: claim a step, read its item, ask its circuit breaker. The statements are in `steps.sql`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from typing import Any
 from rival_client.db.prepared_statement import Row, Value
 from rival_client.model.limits.limits import Limit
 from rival_client.model.payload import load
+from rival_client.model.policies.breakers import Breaker
 from rival_client.model.starts.queues import USUAL_ROUTE, Route
+from rival_workers.store.call_records import BreakerAnswer
 from rival_workers.store.claim_records import NO_FACTS, Claim, Claimed, NotYet, Queued, RunFacts, WorkflowVersion
 from rival_workers.store.postgres.statements import PORTABLE, FastPath, FastPaths, load_statements
+from rival_workers.store.sql.breakers import BreakersSql
 from rival_workers.store.sql.claims import ClaimsSql
 
 STATEMENTS = load_statements("steps.sql")
-TIMERS = load_statements("flows.sql")
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,11 @@ class ClaimCall:
 class ItemCall:
     run_id: str
     path: str
+
+
+@dataclass(frozen=True)
+class AskCall:
+    breaker: str
 
 
 # -- parameters and results -------------------------------------------------------------------------------
@@ -89,15 +96,7 @@ CLAIM_STEP: FastPath[ClaimCall, Claimed] = FastPath(
     shortcuts="claim_step",
     statement=STATEMENTS["rival_claim_step"],
     applies=lambda call: call.within is None,
-    because="No row means stale, too early, or a timer, with which the whole run may be suspended.",
-    values=_claim,
-    result=_claimed,
-)
-CLAIM_TIMER: FastPath[ClaimCall, Claimed] = FastPath(
-    shortcuts="claim_step",
-    statement=TIMERS["rival_claim_step_of_timer"],
-    applies=lambda call: call.within is None,
-    because="A timer's step is claimed while it waits, and its run resumes. No row means stale, or too early.",
+    because="No row means stale or too early, or a wait whose time is over.",
     values=_claim,
     result=_claimed,
 )
@@ -110,6 +109,20 @@ READ_ITEM: FastPath[ItemCall, Any] = FastPath(
     result=lambda call, row: load(row[0]),
     decides=True,
 )
+ASK_BREAKER: FastPath[AskCall, BreakerAnswer] = FastPath(
+    shortcuts="ask_breaker",
+    statement=STATEMENTS["rival_ask_breaker"],
+    applies=lambda call: True,
+    because="The breaker is closed, no step waits since it was open, and nothing changes.",
+    values=lambda call: {"name": call.breaker},
+    result=lambda call, row: BreakerAnswer(True) if row[0] in (None, "closed") and row[1] is None else None,
+)
+
+
+class PostgresBreakers(FastPaths, BreakersSql):
+    def ask_breaker(self, breaker: Breaker, claim: Claim, executor: str) -> BreakerAnswer:
+        done = self._fast(AskCall(breaker.name), ASK_BREAKER)
+        return super().ask_breaker(breaker, claim, executor) if done is PORTABLE or done is None else done
 
 
 class PostgresClaims(FastPaths, ClaimsSql):
@@ -125,8 +138,8 @@ class PostgresClaims(FastPaths, ClaimsSql):
         policy: str | None = None,
     ) -> Claimed | NotYet | Queued | WorkflowVersion | None:
         call = ClaimCall(claim, timeout, executor, of, within, self._queues, policy)
-        for path in () if limits else (CLAIM_STEP, CLAIM_TIMER):
-            done = self._fast(call, path)
+        if not limits:
+            done = self._fast(call, CLAIM_STEP)
             if done is not PORTABLE:
                 return done
         return super().claim_step(claim, timeout, executor, of=of, within=within, limits=limits, policy=policy)

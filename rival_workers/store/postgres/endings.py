@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rival_client.db.prepared_statement import GroupValue, Row
 from rival_client.model import statuses
+from rival_client.model.record import record
 from rival_client.sql.history import result_details
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Advance, OpenRow
@@ -48,7 +48,7 @@ def ended_columns(commits: Sequence[Any]) -> Columns:
     }
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Lane:
     """The `for_each` that a lane belongs to, and the step that opens for its next item."""
 

@@ -112,11 +112,17 @@ FROM step JOIN wait USING (number) CROSS JOIN others;
 
 -- name: rival_deliver_events_to_flows
 -- joins: deliver_event
--- The same for flows that wait for one event: the checkpoint ends, and the flow is ready. It is not claimed: only the
--- worker knows its timeout. A flow that does not wait any more, or for more than this event, is left to the single path.
+-- The same for flows that wait for one event: the checkpoint ends, and the flow is ready, or claimed if the executor knows
+-- its time limit. A flow that does not wait any more, or for more than this event, is left to the single path.
+-- A claimed flow that has no other open checkpoint receives the event here: it is suspended, so that nothing else can
+-- come first. Its checkpoints are those of the moment before; they are returned only if no attempt has run since, as its
+-- token shows.
 WITH :{oldest_waits}, wait AS MATERIALIZED (
     SELECT oldest.waiting AS run_id, oldest.path, oldest.token, oldest.number, oldest.id AS event_id, oldest.topic,
-           oldest.key, r.workflow, r.version, r.priority,
+           oldest.key, r.workflow, r.version, r.priority, r.input, r.labels,
+           CASE WHEN r.error IS NULL THEN r.deadline_at END AS run_deadline,
+           r.paused_at IS NULL AND r.policies IS NULL AND (r.status IN ('pending', 'running', 'suspended')) IS TRUE
+             AS is_plain,
            left(oldest.path, length(oldest.path) - strpos(reverse(oldest.path), '/')) AS flow,
            json_build_object('id', oldest.id, 'topic', oldest.topic, 'key', oldest.key, 'payload', oldest.payload)
              AS item
@@ -129,19 +135,50 @@ WITH :{oldest_waits}, wait AS MATERIALIZED (
     WHERE leaf.execution_token = wait.token AND (leaf.status = 'waiting') IS TRUE AND leaf.kind = 'flow_wait'
       AND NOT leaf.paused
     FOR UPDATE OF leaf
+), claim AS MATERIALIZED (
+    SELECT held.*, its.execution_token AS its_token, its.item AS carried, its.state, known.timeout,
+           known.place IS NOT NULL AND is_plain AND coalesce(its.queue, 'default') = ANY((:'queues'::text)::text[])
+             AND (its.start_by IS NULL OR its.start_by > now())
+             AND (its.deadline_at IS NULL OR its.deadline_at > now()) AS here
+    FROM held JOIN rival_steps its ON its.run_id = held.run_id AND its.path = held.flow
+    LEFT JOIN unnest((:'flows'::text)::text[], (:'timeouts'::text)::float8[]) AS known (place, timeout)
+      ON known.place = held.workflow || '@' || held.version || '/' || held.flow
+), stored AS MATERIALIZED (
+    SELECT claim.number, past.checkpoints, CASE WHEN past.open = 1 THEN past.next_order END AS end_order
+    FROM claim CROSS JOIN LATERAL (
+        SELECT json_agg(json_build_array(
+                   path, kind, status, opened, attempts, result, error, extract(epoch FROM due_at - now()), end_order,
+                   extract(epoch FROM completed_at), CASE WHEN json_typeof(item) = 'string' THEN item END, begun_after
+               )) AS checkpoints,
+               count(*) FILTER (WHERE end_order IS NULL AND kind <> 'value' AND status <> 'cancelled') AS open,
+               coalesce(max(end_order) + 1, 0) AS next_order
+        FROM rival_steps one
+        WHERE one.run_id = claim.run_id AND one.path > claim.flow || '/' AND one.path < claim.flow || '0'
+          AND one.opened IS NOT NULL
+    ) AS past
+    WHERE claim.here
 ), ready AS (
     UPDATE rival_steps flow
-    SET status = 'pending', due_at = NULL, ring_at = now() + make_interval(secs => :'grace'), rings = 0,
-        execution_token = execution_token + 1
-    FROM held
-    WHERE flow.run_id = held.run_id AND flow.path = held.flow AND flow.kind = 'flow'
-      AND (flow.status = 'waiting') IS TRUE AND NOT flow.paused
-    RETURNING held.*, flow.execution_token, flow.queue, flow.priority AS own_priority
+    SET status = CASE WHEN here THEN 'running' ELSE 'pending' END, due_at = NULL, rings = 0,
+        execution_token = execution_token + 1 + here::int, timeout_token = timeout_token + here::int,
+        attempts = attempts + here::int, executor_id = CASE WHEN here THEN :'executor' ELSE executor_id END,
+        started_at = CASE WHEN here THEN now() ELSE started_at END,
+        parked = CASE WHEN NOT here THEN parked END, start_by = CASE WHEN NOT here THEN start_by END,
+        policy = CASE WHEN NOT here THEN policy END,
+        timeout_at = CASE WHEN here THEN least(now() + make_interval(secs => timeout), flow.deadline_at)
+                          ELSE timeout_at END,
+        ring_at = CASE WHEN here THEN least(now() + make_interval(secs => timeout), flow.deadline_at)
+                       ELSE now() + make_interval(secs => :'grace') END
+    FROM claim
+    WHERE flow.run_id = claim.run_id AND flow.path = claim.flow AND flow.kind = 'flow'
+      AND flow.execution_token = claim.its_token AND (flow.status = 'waiting') IS TRUE AND NOT flow.paused
+    RETURNING claim.*, flow.execution_token, flow.timeout_token, flow.attempts, flow.lost, flow.queue,
+              flow.priority AS own_priority, flow.deadline_at
 ), ended AS (
     UPDATE rival_steps leaf
     SET status = 'completed', result = ready.item, error = NULL, completed_at = now(), ring_at = NULL,
-        execution_token = leaf.execution_token + 1
-    FROM ready WHERE leaf.run_id = ready.run_id AND leaf.path = ready.path
+        execution_token = leaf.execution_token + 1, end_order = coalesce(stored.end_order, leaf.end_order)
+    FROM ready LEFT JOIN stored USING (number) WHERE leaf.run_id = ready.run_id AND leaf.path = ready.path
 ), ended_wait AS (
     DELETE FROM rival_waits w USING ready WHERE w.run_id = ready.run_id AND w.path = ready.path
 ), consumed AS (
@@ -150,15 +187,23 @@ WITH :{oldest_waits}, wait AS MATERIALIZED (
     INSERT INTO rival_deliveries (event_id, run_id, path, at) SELECT event_id, run_id, path, now() FROM ready
 ), recorded AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
-    SELECT run_id, entry.path, entry.what, entry.detail, 'event ' || event_id, now()
-    FROM ready, LATERAL (VALUES
+    SELECT run_id, entry.path, entry.what, entry.detail,
+           CASE WHEN entry.place > 3 THEN :'executor' ELSE 'event ' || event_id END, now()
+    FROM ready LEFT JOIN stored USING (number), LATERAL (VALUES
         (ready.path, 'event', json_build_object('topic', topic, 'key', key), 1),
-        (ready.path, 'completed', json_build_object('result', item), 2),
-        (ready.flow, 'woken', json_build_object(), 3)
+        (ready.path, 'completed', json_build_object('result', ready.item), 2),
+        (ready.flow, 'woken', json_build_object(), 3),
+        (ready.flow, 'claimed', json_build_object('attempt', attempts), 4),
+        (ready.path, 'received', json_build_object('end_order', stored.end_order), 5)
     ) AS entry (path, what, detail, place)
+    WHERE entry.place <= 3 OR (entry.place = 4 AND here) OR (entry.place = 5 AND stored.end_order IS NOT NULL)
     ORDER BY number, entry.place
 ), resumed AS (
     UPDATE rival_runs r SET status = 'running' FROM ready
     WHERE r.id = ready.run_id AND (r.status = 'suspended') IS TRUE
 )
-SELECT number, run_id, flow, execution_token, workflow, version, queue, coalesce(own_priority, priority) FROM ready;
+SELECT number, run_id, flow, execution_token, workflow, version, queue, coalesce(own_priority, priority), here,
+       timeout_token, attempts, lost, input, carried, labels, extract(epoch FROM run_deadline),
+       extract(epoch FROM run_deadline - now()), priority, extract(epoch FROM deadline_at - now()), state, checkpoints,
+       path, item, end_order, extract(epoch FROM now())
+FROM ready LEFT JOIN stored USING (number);

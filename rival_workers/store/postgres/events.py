@@ -5,13 +5,16 @@ statements are in `events.sql` and `event_groups.sql`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rival_client.db.prepared_statement import GroupValue, Row, Value
-from rival_client.model.kinds import WAIT
+from rival_client.model import statuses
+from rival_client.model.kinds import FLOW, WAIT
 from rival_client.model.payload import load
 from rival_client.sql.wake import ReadyStep
+from rival_workers.engine.replay import Checkpoint
 from rival_workers.store.claim_records import ClaimBy, Claimed, Delivered
+from rival_workers.store.flow_records import StoredFlow
 from rival_workers.store.group_commits import DeliverEvent
 from rival_workers.store.postgres.claims import facts_of, route_of
 from rival_workers.store.postgres.statements import PORTABLE, FastPath, FastPaths, array_of, load_statements
@@ -56,6 +59,28 @@ def _delivered_by(row: Row) -> Delivered:
     return Delivered((), claimed, workflow, version)
 
 
+def _known_flows(claim: ClaimBy | None) -> dict[str, str]:
+    """The flows and their time limits as Postgres arrays."""
+    flows = {} if claim is None else claim.flows
+    limits = ",".join("NULL" if limit is None else str(limit) for limit in flows.values())
+    return {"flows": array_of(flows), "timeouts": "{" + limits + "}"}
+
+
+def _checkpoints(stored: str | None, ended: Row) -> list[Checkpoint]:
+    """The checkpoints of a flow before the event, with the one that has ended by it: its path, the event, its order
+    and when."""
+    path, event, order, at = ended
+    by_event = {
+        "status": statuses.COMPLETED,
+        "result": load(event),
+        "error": None,
+        "end_order": None if order is None else int(order),
+        "ended_at": float(at or 0.0),
+    }
+    found = (Checkpoint(*columns) for columns in load(stored) or ())
+    return [replace(one, **by_event) if one.path == path else one for one in found]
+
+
 DELIVER_EVENT: FastPath[DeliverCall, Delivered] = FastPath(
     shortcuts="deliver_event",
     statement=STATEMENTS["rival_deliver_event"],
@@ -82,6 +107,7 @@ class Deliverer:
             "grace": self.grace,
             "queues": self.queues,
             "workflows": _known_workflows(self.claim),
+            **_known_flows(self.claim),
         }
 
     @staticmethod
@@ -91,7 +117,15 @@ class Deliverer:
     @staticmethod
     def flow_delivered(commit: DeliverEvent, row: Row) -> Delivered:
         run_id, path, token, workflow, version = (text or "" for text in row[1:6])
-        return Delivered((ReadyStep(run_id, path, int(token), workflow, version, route_of(row[6], row[7])),))
+        route = route_of(row[6], row[7])
+        if row[8] != "t":
+            return Delivered((ReadyStep(run_id, path, int(token), workflow, version, route),))
+        timeout_token, attempts, lost = (int(text or 0) for text in row[9:12])
+        values = (timeout_token, attempts, lost, load(row[12]), FLOW, load(row[13]))
+        facts, left = facts_of(row[14], row[15], row[16], row[17], None), None if row[18] is None else float(row[18])
+        stored = StoredFlow(_checkpoints(row[20], row[21:]), load(row[19]))
+        claimed = Claimed(run_id, path, int(token), *values, facts, route, left, stored=stored)
+        return Delivered((), claimed, workflow, version)
 
 
 class PostgresEvents(FastPaths, EventsSql):

@@ -2,22 +2,26 @@
 `flow_groups.sql`.
 
 Calls of several threads are batched: calls that arrive while a batch is being executed form the next batch. A single
-call is executed at once, in its own thread. One of the waiting threads executes each batch; there is no background
-thread, and no call waits for more calls to arrive.
+call is executed at once, in its own thread. One of the waiting threads executes each batch, not a background thread.
+
+Flows whose steps are quick come back at once with their next calls. So a batch also waits for the calls of the threads
+that the batch before has answered, but no longer than that batch took: at worst the wait costs as much as the commit
+that it saves. It does not wait again for those that have not come.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from rival_client.db.prepared import PreparedPool
 from rival_client.db.prepared_statement import GroupValue, Statement
 from rival_client.errors import DatabaseBusy, DatabaseRefused
 from rival_client.model.payload import Json, serialise
+from rival_client.model.record import record
 from rival_client.sql.history import as_json
 from rival_workers.engine.replay import CheckpointWrite
 from rival_workers.store.claim_records import Claim
@@ -34,6 +38,8 @@ Answer = TypeVar("Answer")
 
 #: Maximum number of calls in a batch.
 MOST = 64
+#: Seconds. The longest that a batch waits for calls.
+LONGEST_WAIT = 0.004
 
 
 class _Entry(Generic[Call, Answer]):
@@ -45,7 +51,8 @@ class _Entry(Generic[Call, Answer]):
         self.error: BaseException | None = None
         #: True if the thread of this entry executes the next batch.
         self.leads = False
-        self.woken = threading.Event()
+        #: Locked until the call is answered, or executes the next batch. An event would cost several times as much.
+        self.woken = threading.Lock()
 
 
 class JoinedCalls(Generic[Call, Answer]):
@@ -55,15 +62,22 @@ class JoinedCalls(Generic[Call, Answer]):
         self._lock = threading.Lock()
         self._is_busy = False
         self._waiting: deque[_Entry[Call, Answer]] = deque()
+        #: How many calls the next batch probably has, and how long the last one took.
+        self._expected, self._took = 1, 0.0
+        #: The next batch waits for calls until this is set.
+        self._full: threading.Event | None = None
 
     def call(self, call: Call) -> Answer:
         own = _Entry[Call, Answer](call)
         with self._lock:
             own.leads, self._is_busy = not self._is_busy, True
             if not own.leads:
+                own.woken.acquire()
                 self._waiting.append(own)
+                if self._full is not None and len(self._waiting) >= self._expected - 1:
+                    self._full.set()
         if not own.leads:
-            own.woken.wait()
+            own.woken.acquire()
         if own.leads:
             self._lead(own)
         if own.error is not None:
@@ -72,31 +86,44 @@ class JoinedCalls(Generic[Call, Answer]):
 
     def _lead(self, own: _Entry[Call, Answer]) -> None:
         group = [own]
-        with self._lock:
-            while self._waiting and len(group) < MOST:
-                group.append(self._waiting.popleft())
         try:
+            self._gather(group)
+            began = time.monotonic()
             for one, answer in zip(group, self._make([one.call for one in group]), strict=True):
                 one.answer = answer
+            self._took = time.monotonic() - began
         except BaseException as error:
             for one in group:
                 one.error = error
         finally:
-            self._hand_on()
-            for one in group:
-                one.woken.set()
+            self._hand_on(len(group))
+            for one in group[1:]:
+                one.woken.release()
 
-    def _hand_on(self) -> None:
+    def _gather(self, group: list[_Entry[Call, Answer]]) -> None:
+        """Add the calls that have come, or come soon."""
+        with self._lock:
+            misses = len(self._waiting) < min(self._expected, MOST) - 1
+            full = self._full = threading.Event() if misses else None
+        if full is not None:
+            full.wait(min(self._took, LONGEST_WAIT))
+        with self._lock:
+            self._full = None
+            while self._waiting and len(group) < MOST:
+                group.append(self._waiting.popleft())
+
+    def _hand_on(self, answered: int) -> None:
         """Let the first call that arrived in the meantime execute the next batch."""
         with self._lock:
+            self._expected = answered + len(self._waiting)
             after = self._waiting.popleft() if self._waiting else None
             self._is_busy = after is not None
         if after is not None:
             after.leads = True
-            after.woken.set()
+            after.woken.release()
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class RecordCall:
     claim: Claim
     write: CheckpointWrite
@@ -125,7 +152,7 @@ def checkpoint_row(write: CheckpointWrite, state: Json | None) -> dict[str, Any]
     }
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class ContinueCall:
     claim: Claim
     its_input: Json

@@ -4,6 +4,7 @@ The statements are in `flows.sql`.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,9 +13,12 @@ from typing import Any
 from rival_client.db.prepared import PreparedPool
 from rival_client.db.prepared_statement import Row, Value
 from rival_client.model.payload import Json, load, serialise
+from rival_client.model.timers import is_due, is_near, look_at
 from rival_client.sql.history import as_json
+from rival_client.sql.wake import composites_above
 from rival_workers.engine.replay import Checkpoint, CheckpointWrite
 from rival_workers.store.claim_records import Claim
+from rival_workers.store.database_clock import DatabaseClock
 from rival_workers.store.flow_records import ContinuedFlow, FlowClaim, FlowCommit, FlowProgress, StoredFlow
 from rival_workers.store.group_commits import ALONE
 from rival_workers.store.postgres.flow_groups import (
@@ -27,6 +31,7 @@ from rival_workers.store.postgres.flow_groups import (
 )
 from rival_workers.store.postgres.statements import PORTABLE, FastPath, FastPaths, load_statements
 from rival_workers.store.sql.flow_commits import FlowCommitsSql
+from rival_workers.store.sql.flow_rows import SweepDelays
 from rival_workers.store.sql.flows import FlowsSql
 
 STATEMENTS = load_statements("flows.sql")
@@ -39,9 +44,18 @@ class ReadCall:
 
 
 @dataclass(frozen=True)
+class RecordAllCall:
+    claim: Claim
+    writes: Sequence[CheckpointWrite]
+    state: Json | None
+
+
+@dataclass(frozen=True)
 class CommitCall:
     claim: Claim
     commit: FlowCommit
+    times: SweepDelays
+    clock: DatabaseClock
 
     @cached_property
     def numbered(self) -> list[CheckpointWrite]:
@@ -63,13 +77,11 @@ def _record(call: RecordCall) -> dict[str, Value]:
     return {**_flow(call.claim), **row, "error": error, "delay": call.write.delay, "state": call.state}
 
 
-def _end_steps(call: CommitCall) -> dict[str, Value]:
+def _end_steps(claim: Claim, writes: Sequence[CheckpointWrite], state: Json | None) -> dict[str, Value]:
     """The first history entry of the commit contains the new state of the flow."""
-    states = (call.commit.state, *(None for _ in call.numbered[1:]))
-    rows = (
-        {**checkpoint_row(one, state), "flow_state": state} for one, state in zip(call.numbered, states, strict=True)
-    )
-    return {**_flow(call.claim), "writes": "[" + ",".join(as_json(row) for row in rows) + "]"}
+    states = (state, *(None for _ in writes[1:]))
+    rows = ({**checkpoint_row(one, state), "flow_state": state} for one, state in zip(writes, states, strict=True))
+    return {**_flow(claim), "writes": "[" + ",".join(as_json(row) for row in rows) + "]"}
 
 
 def _steps_ended(call: CommitCall, row: Row) -> FlowProgress | None:
@@ -122,6 +134,33 @@ def _received(call: CommitCall, row: Row) -> FlowProgress:
     return FlowProgress((received,))
 
 
+def _sleeps_alone(call: CommitCall) -> bool:
+    sleep = call.commit.only_sleep
+    return sleep is not None and not is_due(sleep.delay) and not composites_above(call.claim.path)
+
+
+def _sleep(call: CommitCall) -> dict[str, Value]:
+    sleep = call.commit.only_sleep
+    assert sleep is not None
+    # The database keeps microseconds.
+    delay = dt.timedelta(seconds=sleep.delay or 0.0).total_seconds()
+    look = look_at(delay, is_near(delay, call.times.near), call.times.grace)
+    return {
+        **_flow(call.claim),
+        **checkpoint_row(sleep, call.commit.state),
+        "delay": delay,
+        "look": look.seconds,
+        "rings": look.rings,
+        "state": call.commit.state,
+    }
+
+
+def _slept(call: CommitCall, row: Row) -> FlowProgress:
+    call.clock.read(float(row[2] or 0.0))
+    left = call.clock.until(float(row[1] or 0.0))
+    return FlowProgress((), int(row[0] or 0), max(0.0, left), due_in=left)
+
+
 def _continue(call: ContinueCall) -> dict[str, Value]:
     again: dict[str, Value] = {**_flow(call.claim), "input": call.its_input, "state": call.state}
     by = call.claim_by
@@ -152,13 +191,21 @@ RECORD_CHECKPOINT: FastPath[RecordCall, float] = FastPath(
     values=_record,
     result=lambda call, row: float(row[0] or 0.0),
 )
+RECORD_CHECKPOINTS: FastPath[RecordAllCall, float] = FastPath(
+    shortcuts="record_checkpoints",
+    statement=STATEMENTS["rival_record_checkpoints_in_turn"],
+    applies=lambda call: all(one.ref.found is None and one.delay is None for one in call.writes),
+    because="As a new checkpoint. If an earlier try wrote some, the portable path reads those.",
+    values=lambda call: _end_steps(call.claim, call.writes, call.state),
+    result=lambda call, row: float(row[0] or 0.0) if int(row[1] or 0) == len(call.writes) else None,
+)
 COMMIT_FLOW: tuple[FastPath[CommitCall, FlowProgress], ...] = (
     FastPath(
         shortcuts="commit_flow",
         statement=STATEMENTS["rival_commit_flow_ends"],
         applies=lambda call: call.commit.only_ends_steps,
         because="Steps ended at their first attempt. If an earlier try wrote some, the portable path reads those.",
-        values=_end_steps,
+        values=lambda call: _end_steps(call.claim, call.numbered, call.commit.state),
         result=_steps_ended,
     ),
     FastPath(
@@ -168,6 +215,14 @@ COMMIT_FLOW: tuple[FastPath[CommitCall, FlowProgress], ...] = (
         because="The flow waits for one checkpoint. No row means that it has not ended, or was received before.",
         values=_receive,
         result=_received,
+    ),
+    FastPath(
+        shortcuts="commit_flow",
+        statement=STATEMENTS["rival_commit_flow_sleep"],
+        applies=_sleeps_alone,
+        because="A flow outside of composites waits for one new sleep. No row: stale, paused, with a slot or a row.",
+        values=_sleep,
+        result=_slept,
     ),
 )
 CONTINUE_FLOW: tuple[FastPath[ContinueCall, ContinuedFlow], ...] = (
@@ -221,8 +276,14 @@ class PostgresFlows(FastPaths, FlowsSql, FlowCommitsSql):
         done = self._commit_joined(RecordCall(claim, write, state))
         return super().record_checkpoint(claim, write, state) if done is PORTABLE else done
 
+    def record_checkpoints(
+        self, claim: Claim, writes: Sequence[CheckpointWrite], state: Json | None = None
+    ) -> float | None:
+        done = self._fast(RecordAllCall(claim, writes, state), RECORD_CHECKPOINTS)
+        return super().record_checkpoints(claim, writes, state) if done is PORTABLE else done
+
     def commit_flow(self, claim: Claim, commit: FlowCommit) -> FlowProgress | None:
-        done = self._fast(CommitCall(claim, commit), *COMMIT_FLOW)
+        done = self._fast(CommitCall(claim, commit, self.sweep_delays, self.database_clock), *COMMIT_FLOW)
         return super().commit_flow(claim, commit) if done is PORTABLE else done
 
     def continue_flow(

@@ -3,40 +3,6 @@
 -- Parameters are psql variables: set them (\set run_id order-1) and paste the statement into psql. 726356 is the number
 -- of the locks of runs (rival_client/db/locks.py).
 
--- name: rival_claim_step_of_timer
--- shortcuts: claim_step
--- A flow or a delay whose time has come. The whole run may have waited with it. Not for a wait for an event: its time is
--- over then, and the wait must go.
-WITH claimed AS (
-    UPDATE rival_steps step
-    SET status = 'running', attempts = attempts + 1, executor_id = :'executor', started_at = now(),
-        execution_token = execution_token + 1, timeout_token = timeout_token + 1, rings = 0, parked = NULL,
-        timeout_at = least(now() + make_interval(secs => :'timeout'), step.deadline_at),
-        ring_at = least(now() + make_interval(secs => :'timeout'), step.deadline_at), start_by = NULL,
-        policy = :'policy'::json
-    FROM rival_runs run
-    WHERE step.run_id = :'run_id' AND path = :'path' AND execution_token = :'token'
-      AND step.status = 'waiting' AND step.kind <> 'wait' AND step.due_at <= now() + interval '0.005 s'
-      AND coalesce(step.queue, 'default') = ANY(:'queues'::text[])
-      AND (step.start_by IS NULL OR step.start_by > now()) AND (step.deadline_at IS NULL OR step.deadline_at > now())
-      AND (SELECT pg_advisory_xact_lock_shared(hashtextextended(:'run_id'::text, 726356)) IS NOT NULL)
-      AND run.id = step.run_id AND run.status IN ('pending', 'running', 'suspended')
-      AND NOT step.paused AND run.paused_at IS NULL
-      AND (:'workflow'::text IS NULL OR (run.workflow = :'workflow'::text AND run.version = :'version'::text))
-    RETURNING step.run_id, execution_token, timeout_token, attempts, lost, input, kind, labels,
-              CASE WHEN run.error IS NULL THEN run.deadline_at END AS run_deadline, run.priority AS run_level,
-              step.queue, coalesce(step.priority, run.priority) AS level, step.deadline_at, run.policies
-), recorded AS (
-    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
-    SELECT run_id, :'path', 'claimed', json_build_object('attempt', attempts), :'executor', now() FROM claimed
-), resumed AS (
-    UPDATE rival_runs run SET status = 'running' FROM claimed WHERE run.id = claimed.run_id AND run.status = 'suspended'
-)
-SELECT execution_token, timeout_token, attempts, lost, input, kind, labels, extract(epoch FROM run_deadline),
-       extract(epoch FROM run_deadline - now()), run_level, queue, level, extract(epoch FROM deadline_at - now()),
-       policies
-FROM claimed;
-
 -- name: rival_read_checkpoints
 -- shortcuts: read_checkpoints
 -- All of them as one value: a result row for each would be decoded column by column.
@@ -84,9 +50,7 @@ SELECT coalesce(extract(epoch FROM coalesce(
     (SELECT completed_at FROM rival_steps WHERE run_id = :'run_id' AND path = :'path')
 )), 0) FROM held;
 
--- name: rival_commit_flow_ends
--- shortcuts: commit_flow
--- The same for several steps that ended in parallel. Rows that exist stay; the caller compares the count.
+-- part: ended_steps
 WITH held AS (
     SELECT run_id, path, executor_id FROM rival_steps
     WHERE run_id = :'run_id' AND path = :'flow' AND execution_token = :'token' AND status = 'running' AND NOT paused
@@ -118,7 +82,17 @@ WITH held AS (
     WHERE step.run_id = held.run_id AND step.path = held.path AND EXISTS (SELECT FROM written)
       AND (step.lost > 0 OR EXISTS (SELECT FROM stated))
 )
-SELECT extract(epoch FROM now()), (SELECT count(*) FROM written) FROM held;
+SELECT extract(epoch FROM now()), (SELECT count(*) FROM written) FROM held
+
+-- name: rival_commit_flow_ends
+-- shortcuts: commit_flow
+-- The same for several steps that ended in parallel. Rows that exist stay; the caller compares the count.
+:{ended_steps};
+
+-- name: rival_record_checkpoints_in_turn
+-- shortcuts: record_checkpoints
+-- The same for inline steps, which ended one after the other.
+:{ended_steps};
 
 -- name: rival_commit_flow_receipt
 -- shortcuts: commit_flow
@@ -153,6 +127,50 @@ WITH leaf AS (
     WHERE step.run_id = held.run_id AND step.path = held.path AND (step.lost > 0 OR :'state'::json IS NOT NULL)
 )
 SELECT path, kind, status, opened, attempts, result, error, extract(epoch FROM completed_at) FROM received;
+
+-- name: rival_commit_flow_sleep
+-- shortcuts: commit_flow
+-- A flow that has nothing else to do begins a sleep and is suspended, and its run with it: nothing else of a run is open
+-- beside a flow that is not part of a composite. Nothing changes if the checkpoint has a row.
+WITH held AS (
+    SELECT run_id, path, executor_id FROM rival_steps
+    WHERE run_id = :'run_id' AND path = :'flow' AND execution_token = :'token' AND status = 'running' AND NOT paused
+      AND slots IS NULL
+      AND (SELECT pg_advisory_xact_lock_shared(hashtextextended(:'run_id'::text, 726356)) IS NOT NULL)
+    FOR UPDATE
+), sleep AS (
+    INSERT INTO rival_steps (run_id, path, kind, opened, begun_after, status, attempts, execution_token, due_at,
+                             created_at, started_at)
+    SELECT run_id, :'path'::text, 'sleep', :'number'::int, :'begun_after'::int, 'waiting', :'attempts'::int,
+           :'token'::int, now() + make_interval(secs => :'delay'), now(), now()
+    FROM held
+    ON CONFLICT (run_id, path) DO NOTHING
+    RETURNING due_at
+), flow AS (
+    UPDATE rival_steps step
+    SET status = 'waiting', execution_token = execution_token + 1, timeout_token = timeout_token + 1,
+        timeout_at = NULL, attempts = step.attempts - 1, lost = 0, due_at = sleep.due_at,
+        ring_at = now() + make_interval(secs => :'look'), rings = :'rings'::int,
+        state = coalesce(:'state'::json, step.state)
+    FROM held, sleep
+    WHERE step.run_id = held.run_id AND step.path = held.path
+    RETURNING step.run_id, step.path, step.execution_token, step.due_at, held.executor_id
+), run AS (
+    UPDATE rival_runs run SET status = 'suspended'
+    FROM flow
+    WHERE run.id = flow.run_id AND run.status = 'running'
+    RETURNING run.status
+), recorded AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT flow.run_id, entry.path, entry.what, entry.detail, executor_id, now()
+    FROM flow LEFT JOIN run ON true, LATERAL (VALUES
+        (:'path'::text, 'waiting', :'detail'::json, 1),
+        (flow.path, 'suspended', CASE WHEN run.status IS NULL THEN json_build_object('seconds', :'delay'::float8)
+            ELSE json_build_object('seconds', :'delay'::float8, 'run', run.status) END, 2)
+    ) AS entry (path, what, detail, place)
+    ORDER BY entry.place
+)
+SELECT execution_token, extract(epoch FROM due_at), extract(epoch FROM clock_timestamp()) FROM flow;
 
 -- name: rival_lock_run
 -- A separate statement: the next one must see what was committed while this one waited.

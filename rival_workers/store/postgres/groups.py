@@ -13,9 +13,18 @@ from rival_client.db.prepared import PreparedPool
 from rival_client.db.prepared_statement import Row, Statement
 from rival_client.errors import DatabaseBusy, DatabaseRefused
 from rival_client.model.payload import load
-from rival_workers.engine.decisions import End
+from rival_workers.engine.decisions import End, FallBack
 from rival_workers.store.claim_records import BeginResult, FinishResult
-from rival_workers.store.group_commits import ALONE, BeginRun, Commit, DeliverEvent, FinishStep, StepCommit
+from rival_workers.store.group_commits import (
+    ALONE,
+    BeginRun,
+    Commit,
+    DeliverEvent,
+    FinishStep,
+    FinishSteps,
+    StepCommit,
+    claim_of_next,
+)
 from rival_workers.store.postgres import limited_groups
 from rival_workers.store.postgres.claims import facts_of
 from rival_workers.store.postgres.endings import FINISH_LANES, Columns, Lane, ended_columns, has_succeeded
@@ -29,13 +38,16 @@ from rival_workers.store.postgres.limited_groups import (
     LOCK_FAIR_GROUPS,
     Contention,
 )
-from rival_workers.store.postgres.statements import load_statements
-from rival_workers.store.postgres.steps import PostgresSteps
+from rival_workers.store.postgres.statements import FastPath, load_statements
+from rival_workers.store.postgres.steps import FINISH_STEP, FinishCall, PostgresSteps
 from rival_workers.store.sql.sweeps import SweepsSql
 
 STATEMENTS = load_statements("groups.sql")
 GROUP_SETTINGS = STATEMENTS["rival_group_settings"].sql
 BEGIN_RUNS, FINISH_STEPS = STATEMENTS["rival_begin_runs"], STATEMENTS["rival_finish_steps"]
+
+#: An end of a step, and the statement that commits it.
+FastEnd = tuple[FastPath[FinishCall, FinishResult], FinishCall]
 
 
 class PostgresGroups(PostgresSteps, SweepsSql):
@@ -48,6 +60,8 @@ class PostgresGroups(PostgresSteps, SweepsSql):
     def can_group(self, commit: Commit) -> bool:
         if isinstance(commit, DeliverEvent):
             return commit.claim is not None
+        if isinstance(commit, FinishSteps):
+            return False
         advance = commit.advance
         if self._in_place(commit.claim_for) is None:
             return False
@@ -55,12 +69,40 @@ class PostgresGroups(PostgresSteps, SweepsSql):
             return not commit.limits and (advance.claims_next or self._can_begin_limited(commit))
         if not isinstance(commit.end, End) or not has_succeeded(commit.claim, commit.end):
             return False
-        if limited_groups.is_limited(commit):
+        if commit.is_limited:
             return limited_groups.can_finish(commit) and self._contention.allows(commit)
         return advance.claims_next or advance.completes_run or Lane.of(commit) is not None
 
+    def finish_steps(self, steps: Sequence[FinishStep]) -> list[FinishResult]:
+        ends = self._fast_ends(steps)
+        if ends is None:
+            return super().finish_steps(steps)
+        rows = self._prepared.fetch_each([(path.statement, path.values(call)) for path, call in ends])
+        done: list[FinishResult] = []
+        for (path, call), row in zip(ends, rows, strict=True):
+            finished = None if row is None else path.result(call, row)
+            if finished is None:
+                break
+            done.append(finished)
+        left = steps[len(done) :]
+        # What the statements do not match is stale, or has another token than the first one.
+        claim = claim_of_next(done[-1], left[0].claim) if done and left else None
+        if done and claim is None:
+            return done
+        return done + super().finish_steps([replace(left[0], claim=claim or left[0].claim), *left[1:]])
+
+    def _fast_ends(self, steps: Sequence[FinishStep]) -> list[FastEnd] | None:
+        """None: the end of one of them has no fast statement."""
+        found: list[FastEnd] = []
+        for step in steps:
+            if isinstance(step.end, FallBack):
+                return None
+            call = FinishCall(step.claim, step.end, step.advance, self._in_place(step.claim_for), self.ring_grace)
+            found += [(path, call) for path in FINISH_STEP if path.applies(call)][:1]
+        return found if len(found) == len(steps) else None
+
     def may_wait(self, commit: Commit) -> bool:
-        return isinstance(commit, DeliverEvent) or limited_groups.is_limited(commit)
+        return isinstance(commit, DeliverEvent) or commit.is_limited
 
     def _can_begin_limited(self, commit: BeginRun) -> bool:
         can_begin = limited_groups.can_begin(commit) or self._will_queue(commit)
@@ -78,7 +120,8 @@ class PostgresGroups(PostgresSteps, SweepsSql):
         executor = commits[0].claim_for
         # Of two commits of one step, the second is committed alone, where it is found to be stale.
         own = {_place_of(commit): number for number, commit in enumerate(commits) if commit.claim_for == executor}
-        queued = {number for number in own.values() if self._will_queue(commits[number])}
+        limited = [number for number in own.values() if commits[number].is_limited]
+        queued = {number for number in limited if self._will_queue(commits[number])}
         answers: list[Any] = [ALONE] * len(commits)
         parts = self._parts(commits, [own[place] for place in sorted(own)], queued)
         try:
@@ -93,19 +136,21 @@ class PostgresGroups(PostgresSteps, SweepsSql):
                 answers[number] = part.answer(commits[number], row)
                 if part.frees and row[2] is not None:
                     freed[int(row[2])] = number
-        for number in own.values():
-            if not isinstance(commit := commits[number], DeliverEvent):
+        for number in limited:
+            if isinstance(commit := commits[number], BeginRun | FinishStep):
                 self._contention.add(commit, was_made=answers[number] is not ALONE)
-        self._forget_full([commits[number] for number in queued if answers[number] is ALONE])
+        self._drop_full([commits[number] for number in queued if answers[number] is ALONE])
         self._look_again(freed, answers)
         return answers
 
-    def _forget_full(self, commits: Sequence[Any]) -> None:
+    def _drop_full(self, commits: Sequence[Any]) -> None:
         for commit in commits:
             self._full_limits.discard(limited_groups.gate_of_first(commit))
 
     def _parts(self, commits: Sequence[Any], own: Sequence[int], queued: Collection[int]) -> list[Part]:
         events = [number for number in own if isinstance(commits[number], DeliverEvent)]
+        if not events and not queued:
+            return _parts(commits, own, self._contention)
         others = [number for number in own if number not in events]
         fair = [number for number in others if number in queued and limited_groups.is_fair(commits[number])]
         parts = [
@@ -156,31 +201,42 @@ def _parts(
     commits: Sequence[Any], own: Sequence[int], contention: Contention, queued: Collection[int] = ()
 ) -> list[Part]:
     """`queued`: begins that will probably find their gate full."""
-    with_gates = partial(_with_gates, contention)
-    limited = [number for number in own if limited_groups.is_limited(commits[number])]
-    begins = [number for number in own if isinstance(commits[number], BeginRun)]
-    ends, lanes = list[int](), dict[Lane, list[int]]()
+    limited, begins, ends, lanes = list[int](), list[int](), list[int](), dict[Lane, list[int]]()
     for number in own:
         commit = commits[number]
-        if isinstance(commit, FinishStep) and number not in limited:
+        if commit.is_limited:
+            limited.append(number)
+        elif isinstance(commit, BeginRun):
+            begins.append(number)
+        else:
             lane = None if commit.advance.next_leaf or commit.advance.completes_run else Lane.of(commit)
             (ends if lane is None else lanes.setdefault(lane, [])).append(number)
-    carried = [one for one in limited if limited_groups.carries(commits[one])]
-    at_gates = [one for one in begins if one in limited and one not in queued]
-    return [
-        Part([one for one in begins if one not in limited], BEGIN_RUNS, _begin_columns, _begun),
-        Part(at_gates, BEGIN_LIMITED_RUNS, with_gates(_begin_columns), _begun),
-        Part([one for one in own if one in queued], BEGIN_QUEUED_RUNS, with_gates(_begin_columns), _waits),
+    at_begin, at_end = _limited_parts(commits, limited, contention, queued) if limited else ([], [])
+    parts = [
+        Part(begins, BEGIN_RUNS, _begin_columns, _begun),
+        *at_begin,
         Part(ends, FINISH_STEPS, _finish_columns, _finished),
-        Part(carried, CARRY_LIMITED_STEPS, with_gates(_finish_columns), _finished),
-        Part(
-            [one for one in limited if one not in begins and one not in carried],
-            FINISH_LIMITED_STEPS,
-            with_gates(_finish_columns),
-            _finished,
-            frees=True,
-        ),
+        *at_end,
         *(Part(numbers, FINISH_LANES, lane.columns, lane.answer) for lane, numbers in lanes.items()),
+    ]
+    return [part for part in parts if part.numbers]
+
+
+def _limited_parts(
+    commits: Sequence[Any], limited: Sequence[int], contention: Contention, queued: Collection[int]
+) -> tuple[list[Part], list[Part]]:
+    """The parts of a group for rows with limits: the parts that begin runs, and those that end steps."""
+    with_gates = partial(_with_gates, contention)
+    begins = [one for one in limited if isinstance(commits[one], BeginRun)]
+    at_gates, waits = [one for one in begins if one not in queued], [one for one in begins if one in queued]
+    carried = [one for one in limited if limited_groups.carries(commits[one])]
+    others = [one for one in limited if one not in begins and one not in carried]
+    return [
+        Part(at_gates, BEGIN_LIMITED_RUNS, with_gates(_begin_columns), _begun),
+        Part(waits, BEGIN_QUEUED_RUNS, with_gates(_begin_columns), _waits),
+    ], [
+        Part(carried, CARRY_LIMITED_STEPS, with_gates(_finish_columns), _finished),
+        Part(others, FINISH_LIMITED_STEPS, with_gates(_finish_columns), _finished, frees=True),
     ]
 
 

@@ -12,10 +12,10 @@
 
 -- name: rival_group_settings
 -- Settings of the connections that groups use. The plan must not depend on the size of the tables when it was made:
--- index scans and nested loops are right for any size.
+-- index scans and nested loops are right for any size. Why not bitmap scans: see BY_INDEX in prepared.py.
 SELECT set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_hashjoin', 'off', false),
        set_config('enable_mergejoin', 'off', false), set_config('enable_seqscan', 'off', false),
-       set_config('jit', 'off', false);
+       set_config('enable_bitmapscan', 'off', false), set_config('jit', 'off', false);
 
 -- part: without_waiting
 -- A group does not wait for a row that another transaction has locked: after the timeout its commits are executed
@@ -96,11 +96,13 @@ WITH given AS MATERIALIZED (
         WHERE open.run_id = given.run_id AND open.path >= given.path || '/' AND open.path < given.path || '0'
           AND open.status NOT IN ('completed', 'skipped', 'failed', 'cancelled')))
     RETURNING step.run_id, step.path, step.executor_id, step.attempts, step.started_at AS begun_at,
+              step.policy AS own_policy,
               given.run_token AS token, given.token AS attempt_token, given.status, given.result, given.state,
               given.outcome, given.next_path, given.next_kind, given.timeout, given.policy, given.number
 ), attempt AS (
-    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
-    SELECT run_id, path, attempt_token, attempts, outcome, executor_id, begun_at, now() FROM done WHERE attempts > 1
+    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at, policy)
+    SELECT run_id, path, attempt_token, attempts, outcome, executor_id, begun_at, now(), own_policy
+    FROM done WHERE attempts > 1
 ), next AS (
     INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, executor_id,
                              created_at, started_at, timeout_at, ring_at, policy)
@@ -144,7 +146,7 @@ WITH given AS MATERIALIZED (
         WITH ORDINALITY AS given (path, token, status, result, state, outcome, item, own_detail, upper_detail, number)
     WHERE :{without_waiting} AND pg_try_advisory_xact_lock_shared(hashtextextended(:'run_id'::text, 726356))
 ), held AS MATERIALIZED (
-    SELECT step.executor_id, step.attempts, step.started_at AS begun_at, given.*
+    SELECT step.executor_id, step.attempts, step.started_at AS begun_at, step.policy AS own_policy, given.*
     FROM given JOIN rival_steps step ON step.run_id = given.run_id AND step.path = given.path
     WHERE step.execution_token = given.token AND (step.status = 'running') IS TRUE AND NOT step.paused
       AND step.slots IS NULL AND step.kind <> 'flow'
@@ -176,8 +178,9 @@ WITH given AS MATERIALIZED (
         timeout_at = NULL, ring_at = NULL
     FROM changed WHERE step.run_id = changed.run_id AND step.path = changed.path
 ), attempt AS (
-    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
-    SELECT run_id, path, token, attempts, outcome, executor_id, begun_at, now() FROM lane WHERE attempts > 1
+    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at, policy)
+    SELECT run_id, path, token, attempts, outcome, executor_id, begun_at, now(), own_policy
+    FROM lane WHERE attempts > 1
 ), next AS (
     INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, executor_id,
                              created_at, started_at, timeout_at, ring_at, policy)

@@ -13,13 +13,14 @@ from typing import Any
 from rival_client.db.prepared_statement import Row, Value
 from rival_client.model.kinds import WITH_LANES
 from rival_client.model.limits.limits import Limit
-from rival_client.sql.gates import RATE_GRACE, Grant
+from rival_client.sql.gates import RATE_GRACE
+from rival_client.sql.grants import Grant
 from rival_client.sql.wake import composites_above
 from rival_workers.engine.decisions import End, FallBack
 from rival_workers.engine.effects import Advance
 from rival_workers.store.claim_records import (
+    BeginOutcome,
     BeginResult,
-    Begun,
     Claim,
     Claimed,
     FinishResult,
@@ -44,7 +45,7 @@ from rival_workers.store.postgres.limited_finishes import (
     LOOK_AGAIN,
     Left,
     LimitedFinish,
-    Look,
+    LookAgain,
     gate_values,
     grants_of,
     is_limited,
@@ -52,6 +53,7 @@ from rival_workers.store.postgres.limited_finishes import (
 )
 from rival_workers.store.postgres.statements import PORTABLE, FastPath, Portable, array_of
 from rival_workers.store.postgres.steps import BeginCall, FinishCall, PostgresSteps
+from rival_workers.store.sql.limited_starts import Start
 from rival_workers.store.sql.sweeps import SweepsSql
 
 _WITH_LANES = array_of(WITH_LANES)
@@ -98,10 +100,11 @@ def _claimed(claim: LimitedClaim, row: Row) -> Claimed | None:
 
 @dataclass(frozen=True)
 class Paced:
-    """The result of a claim at a rate limit: the step started, or came too early. `grants`: the tickets that the claim
-    granted. `freed`: gates whose tickets were all granted, so that none was left to grant."""
+    """The result of a claim at a rate limit: the step started, came too early, or waits with a ticket. `grants`: the
+    tickets that the claim granted. `freed`: gates with room for another granted ticket, of which the statement saw
+    none, or which it has entered."""
 
-    answer: Claimed | NotYet | None
+    answer: Claimed | NotYet | Queued | None
     grants: tuple[Grant, ...] = ()
     freed: tuple[int, ...] = ()
 
@@ -110,6 +113,11 @@ def _paced(claim: LimitedClaim, row: Row) -> Paced:
     if row[0] is None:
         return Paced(NotYet(float(row[17] or 0), route_of(row[10], row[11])))
     return Paced(_claimed(claim, row), grants_of(row[16]), tuple(json.loads(row[15] or "[]")))
+
+
+def _queued(claim: LimitedClaim, row: Row) -> Queued | Paced:
+    queued = Queued(claim.limit.gate_name, row[0] or "")
+    return queued if row[1] is None else Paced(queued, freed=(int(row[1]),))
 
 
 CLAIM_LIMITED: FastPath[LimitedClaim, Claimed] = FastPath(
@@ -128,13 +136,13 @@ CLAIM_PACED: FastPath[LimitedClaim, Paced] = FastPath(
     values=lambda claim: claim.values,
     result=_paced,
 )
-QUEUE_STEP: FastPath[LimitedClaim, Queued] = FastPath(
+QUEUE_STEP: FastPath[LimitedClaim, Queued | Paced] = FastPath(
     shortcuts="claim_step",
     statement=LIMIT_STATEMENTS["rival_claim_step_queued"],
     applies=lambda claim: claim.may_enter and claim.limit.fair is None,
-    because="Its gate is full: the step waits at the end of the queue.",
+    because="Its gate is full, or its rate does not allow a start now: the step waits at the end of the queue.",
     values=_enter,
-    result=lambda claim, row: Queued(claim.limit.gate_name, row[0] or ""),
+    result=_queued,
 )
 QUEUE_STEP_FAIRLY = replace(
     QUEUE_STEP,
@@ -196,9 +204,27 @@ class PostgresLimits(PostgresClaims, PostgresSteps, SweepsSql):
                 return done
         return super().claim_step(claim, timeout, executor, of=of, within=within, limits=limits, policy=policy)
 
+    def _claim_at_new_gate(
+        self,
+        claim: Claim,
+        timeout: float | None,
+        executor: str,
+        its_limits: Sequence[Limit],
+        of: WorkflowVersion | None,
+        within: float | None,
+        policy: str | None,
+    ) -> tuple[Start, Sequence[Grant]] | None:
+        limit = the_gate(its_limits)
+        if limit is None:
+            return None
+        call = ClaimCall(claim, timeout, executor, of, within, self._queues, policy)
+        done = self._claim_limited_fast(LimitedClaim(call, limit))
+        return None if done is PORTABLE else (done, ())
+
     def _claim_limited_fast(self, claim: LimitedClaim) -> Claimed | NotYet | Queued | Portable | None:
         gate = self._found_full.pop(claim.call.claim.run_id, None)
-        for paths in (_STARTS, _ENTERS) if gate is None else (_ENTERS, _STARTS):
+        starts_first = gate is None or claim.limit.is_rate
+        for paths in (_STARTS, _ENTERS) if starts_first else (_ENTERS, _STARTS):
             done: Any = self._fast(claim, *paths)
             if isinstance(done, Queued) and gate is not None:
                 self._has_queued(gate)
@@ -219,7 +245,7 @@ class PostgresLimits(PostgresClaims, PostgresSteps, SweepsSql):
         of: WorkflowVersion | None = None,
         limits: Sequence[Limit] = (),
         without: Without | None = None,
-    ) -> Begun:
+    ) -> BeginOutcome:
         opening = advance.next_leaf
         if not limits and opening is not None and advance.limits_of(opening):
             call = BeginCall(run_id, token, advance, self._in_place(claim_for), of, without)
@@ -251,5 +277,5 @@ class PostgresLimits(PostgresClaims, PostgresSteps, SweepsSql):
     def look_again(self, gates: Sequence[int]) -> tuple[Grant, ...]:
         if not gates:
             return ()
-        granted = self._fast(Look(gates, self.ring_grace), LOOK_AGAIN)
+        granted = self._fast(LookAgain(gates, self.ring_grace), LOOK_AGAIN)
         return granted if isinstance(granted, tuple) else ()

@@ -14,7 +14,8 @@ from rival_client.db.prepared_statement import Row, Value
 from rival_client.model.limits.limit_shards import home_shard
 from rival_client.model.limits.limits import Limit
 from rival_client.model.starts.queues import Route
-from rival_client.sql.gates import RATE_GRACE, Grant
+from rival_client.sql.gates import RATE_GRACE
+from rival_client.sql.grants import Grant
 from rival_workers.engine.effects import Advance, OpenRow
 from rival_workers.engine.paths import place_of
 from rival_workers.store.claim_records import FinishResult
@@ -229,12 +230,12 @@ FINISH_LIMITED: tuple[FastPath[LimitedFinish, Left], ...] = (
 
 
 @dataclass(frozen=True)
-class Look:
+class LookAgain:
     gates: Sequence[int]
     grace: float
 
 
-LOOK_AGAIN: FastPath[Look, tuple[Grant, ...]] = FastPath(
+LOOK_AGAIN: FastPath[LookAgain, tuple[Grant, ...]] = FastPath(
     shortcuts="look_again",
     statement=LIMIT_STATEMENTS["rival_look_again"],
     applies=lambda look: True,

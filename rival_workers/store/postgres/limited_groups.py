@@ -32,14 +32,6 @@ _COLUMNS = {
 }
 
 
-def is_limited(commit: StepCommit) -> bool:
-    """True if the step that opens, or the step that ends, has limits."""
-    leaf, advance = commit.advance.next_leaf, commit.advance
-    if leaf is not None and advance.limits_of(leaf):
-        return True
-    return isinstance(commit, FinishStep) and bool(advance.config_of(commit.claim.path).limits)
-
-
 def names_of(commit: StepCommit) -> tuple[str, ...]:
     """The names of the limits of a commit; the path of the step for a limit without a name."""
     leaf, advance = commit.advance.next_leaf, commit.advance

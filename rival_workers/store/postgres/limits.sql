@@ -319,7 +319,8 @@ FROM claimed;
 -- name: rival_claim_step_paced
 -- shortcuts: claim_step
 -- Like rival_claim_step_limited, for a rate limit: the step starts if the locked gate says that it is time, and grants
--- the next ticket. A step whose message came too early only gets the seconds it has to wait.
+-- the next ticket. A step whose message came too early only gets the seconds it has to wait. A step without a ticket does
+-- not wait for the lock of the gate: granted tickets must not be late because many arrive.
 WITH held AS (
     SELECT step.run_id, step.status, step.queue, run.input, run.labels, run.policies, run.priority AS run_level,
            coalesce(step.priority, run.priority) AS level,
@@ -335,17 +336,21 @@ WITH held AS (
     FROM held JOIN rival_tickets ticket ON ticket.run_id = held.run_id AND ticket.path = :'path'
     WHERE (SELECT count(*) FROM awake) >= 0
     FOR UPDATE OF ticket
-), gate AS MATERIALIZED (
+), own_gate AS MATERIALIZED (
     SELECT gate.id, gate.used, gate.max, gate.gap, gate.slack, gate.next_start, ticket.created_at AS since
-    FROM held LEFT JOIN ticket ON TRUE JOIN rival_gates gate ON gate.name = :'limit' AND gate.key = held.key
-    WHERE gate.shard = 0 AND gate.gap IS NOT NULL AND (
-        (held.status = 'waiting' AND ticket.slot = gate.id)
-        OR (held.status <> 'waiting' AND ticket.run_id IS NULL AND gate.used = 0
-            AND (SELECT waiting.run_id FROM rival_tickets waiting
-                 WHERE waiting.gate = gate.id AND waiting.granted_at IS NULL LIMIT 1) IS NULL))
+    FROM held JOIN ticket ON TRUE JOIN rival_gates gate ON gate.name = :'limit' AND gate.key = held.key
+    WHERE gate.shard = 0 AND gate.gap IS NOT NULL AND held.status = 'waiting' AND ticket.slot = gate.id
     FOR NO KEY UPDATE OF gate
+), new_gate AS MATERIALIZED (
+    SELECT gate.id, gate.used, gate.max, gate.gap, gate.slack, gate.next_start, NULL::timestamptz AS since
+    FROM held LEFT JOIN ticket ON TRUE JOIN rival_gates gate ON gate.name = :'limit' AND gate.key = held.key
+    WHERE gate.shard = 0 AND gate.gap IS NOT NULL AND held.status <> 'waiting' AND ticket.run_id IS NULL
+      AND gate.used = 0 AND (SELECT waiting.run_id FROM rival_tickets waiting
+                             WHERE waiting.gate = gate.id AND waiting.granted_at IS NULL LIMIT 1) IS NULL
+    FOR NO KEY UPDATE OF gate SKIP LOCKED
 ), timed AS MATERIALIZED (
-    SELECT gate.*, extract(epoch FROM clock_timestamp())::float8 AS at FROM gate
+    SELECT gate.*, extract(epoch FROM clock_timestamp())::float8 AS at
+    FROM (SELECT * FROM own_gate UNION ALL SELECT * FROM new_gate) AS gate
 ), starting AS MATERIALIZED (
     SELECT id, used, max, gap, slack, since, at, greatest(next_start, at) + gap AS next_start
     FROM timed WHERE next_start - slack <= at
@@ -407,6 +412,8 @@ FROM rival_runs run WHERE run.id = :'run_id';
 -- shortcuts: claim_step
 -- ENTER: the gate is full, so the step waits with a ticket. A transaction that would free a slot waits for this one. A
 -- gate that has room by the time its row is locked, and at which tickets wait, is left to the portable path.
+-- At a rate limit, a step that could not start at once (rival_claim_step_paced) waits. The second column is the gate if
+-- it has room for another granted ticket; the caller calls look_again for it.
 WITH held AS (
     SELECT step.run_id, step.execution_token, step.attempts, step.lost, step.queue, run.workflow, run.version,
            coalesce(step.priority, run.priority, 0) AS level, :{key} AS key, :{fair_group}
@@ -416,9 +423,10 @@ WITH held AS (
 ), its_run AS (
     SELECT run.id, run.status FROM held JOIN rival_runs run ON run.id = held.run_id FOR NO KEY UPDATE OF run
 ), full_gate AS (
-    SELECT gate.id, gate.key, held.fair_group
+    SELECT gate.id, gate.key, held.fair_group, gate.used < gate.max AS has_room
     FROM held JOIN its_run ON its_run.id = held.run_id JOIN rival_gates gate USING (key)
-    WHERE gate.name = :'limit' AND gate.shard = :'shard' AND gate.used >= gate.max AND :{group_known}
+    WHERE gate.name = :'limit' AND gate.shard = :'shard' AND :{group_known}
+      AND (gate.used >= gate.max OR gate.gap IS NOT NULL)
       AND NOT EXISTS (SELECT FROM rival_tickets own WHERE own.run_id = :'run_id' AND own.path = :'path')
     FOR SHARE OF gate
 ), ticket AS (
@@ -450,7 +458,7 @@ WITH held AS (
            :'executor', now()
     FROM full_gate
 )
-SELECT key FROM full_gate;
+SELECT key, CASE WHEN has_room THEN id END FROM full_gate;
 
 -- name: rival_look_again
 -- shortcuts: look_again
@@ -493,13 +501,15 @@ WITH done AS (
       AND step.status = 'running' AND NOT step.paused AND step.kind <> 'flow' AND :{run_lock}
       AND run.id = step.run_id
       AND before.run_id = :'run_id' AND before.path = :'path' AND before.execution_token = :'token'
-    RETURNING step.run_id, step.executor_id, step.attempts, step.started_at AS begun_at, run.token,
+    RETURNING step.run_id, step.executor_id, step.attempts, step.started_at AS begun_at,
+              step.policy AS own_policy, run.token,
               before.slots, :{next_limit}
 ), left_slots AS (
     SELECT coalesce(slots, '{}') AS slots, next_limit, next_key, FALSE AS is_last FROM done
 ), :{leave}, :{take_next}, attempt AS (
-    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
-    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now() FROM done WHERE attempts > 1
+    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at, policy)
+    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now(), own_policy
+    FROM done WHERE attempts > 1
 ), opened AS (
     INSERT INTO rival_steps (run_id, path, kind, slots, status, attempts, execution_token, timeout_token, executor_id,
                              created_at, started_at, timeout_at, ring_at, policy)
@@ -523,7 +533,7 @@ done AS (
       AND step.status = 'running' AND NOT step.paused AND step.kind <> 'flow' AND :{run_lock}
       AND run.id = step.run_id AND run.parent_run_id IS NULL AND run.status IN ('running', 'suspended')
       AND before.run_id = :'run_id' AND before.path = :'path' AND before.execution_token = :'token'
-    RETURNING step.run_id, step.executor_id, step.attempts, step.started_at AS begun_at,
+    RETURNING step.run_id, step.executor_id, step.attempts, step.started_at AS begun_at, step.policy AS own_policy,
               coalesce(before.slots, '{}') || coalesce(run.slots, '{}') AS slots
 ), ended AS (
     UPDATE rival_runs
@@ -536,8 +546,9 @@ done AS (
     SELECT slots, NULL::text AS next_limit, NULL::text AS next_key, TRUE AS is_last FROM done
     WHERE (SELECT count(*) FROM ended) >= 0
 ), attempt AS (
-    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
-    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now() FROM done WHERE attempts > 1
+    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at, policy)
+    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now(), own_policy
+    FROM done WHERE attempts > 1
 )
 
 -- part: record_end
@@ -606,12 +617,13 @@ FROM done LEFT JOIN taken ON TRUE;
 -- shortcuts: finish_step
 -- A lane of a for_each ends and opens the next item. The last lane takes the portable path, which ends the composite.
 WITH held AS (
-    SELECT run_id, executor_id, attempts, started_at AS begun_at, slots FROM rival_steps
+    SELECT run_id, executor_id, attempts, started_at AS begun_at, policy AS own_policy, slots FROM rival_steps
     WHERE run_id = :'run_id' AND path = :'path' AND execution_token = :'token' AND status = 'running' AND NOT paused
       AND kind <> 'flow' AND :{run_lock}
     FOR UPDATE
 ), lane AS (
-    SELECT composite.run_id, held.executor_id, held.attempts, held.begun_at, held.slots, composite.opened, run.token,
+    SELECT composite.run_id, held.executor_id, held.attempts, held.begun_at,
+           held.own_policy, held.slots, composite.opened, run.token,
            composite.opened < composite.total AS goes_on, :{next_limit}
     FROM rival_steps composite JOIN held USING (run_id) JOIN rival_runs run ON run.id = held.run_id
     WHERE composite.path = :'join' AND composite.status = 'waiting' AND composite.remaining > 1
@@ -632,8 +644,9 @@ WITH held AS (
     SELECT coalesce(slots, '{}') AS slots, next_limit, next_key, NOT goes_on AS is_last FROM lane
     WHERE (SELECT count(*) FROM ended) >= 0
 ), :{leave}, :{take_next}, attempt AS (
-    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
-    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now() FROM lane WHERE attempts > 1
+    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at, policy)
+    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now(), own_policy
+    FROM lane WHERE attempts > 1
 ), next_item AS (
     INSERT INTO rival_steps (run_id, path, kind, slots, status, attempts, execution_token, timeout_token, executor_id,
                              created_at, started_at, timeout_at, ring_at, policy)

@@ -12,8 +12,8 @@ from rival_client.sql.history import result_details
 from rival_workers.engine.decisions import End, FallBack
 from rival_workers.engine.effects import Advance, OpenRow
 from rival_workers.store.claim_records import (
+    BeginOutcome,
     BeginResult,
-    Begun,
     Claim,
     Expired,
     FinishResult,
@@ -197,7 +197,7 @@ class PostgresSteps(FastPaths, StepTransitionsSql):
         of: WorkflowVersion | None = None,
         limits: Sequence[Limit] = (),
         without: Without | None = None,
-    ) -> Begun:
+    ) -> BeginOutcome:
         if not limits:
             done = self._fast(BeginCall(run_id, token, advance, self._in_place(claim_for), of, without), BEGIN_RUN)
             if done is not PORTABLE:

@@ -65,7 +65,8 @@ WHERE id = :'run_id' AND NOT EXISTS (SELECT FROM run)
 
 -- name: rival_claim_step
 -- shortcuts: claim_step
--- Not for a step that waits for a time: the whole run may be suspended with it.
+-- Also for a flow or a delay whose time has come: the whole run may have waited with it. Not for a wait for an event:
+-- its time is over then, and the wait must go.
 WITH claimed AS (
     UPDATE rival_steps step
     SET status = 'running', attempts = attempts + 1, executor_id = :'executor', started_at = now(),
@@ -75,8 +76,10 @@ WITH claimed AS (
         policy = :'policy'::json
     FROM rival_runs run
     WHERE step.run_id = :'run_id' AND path = :'path' AND execution_token = :'token'
-      AND step.status IN ('pending', 'waiting_retry')
+      AND step.status IN ('pending', 'waiting_retry', 'waiting')
+      AND (step.status <> 'waiting' OR (step.kind <> 'wait' AND step.due_at IS NOT NULL))
       AND (step.due_at IS NULL OR step.due_at <= now() + interval '0.005 s')
+      AND (SELECT pg_advisory_xact_lock_shared(hashtextextended(:'run_id'::text, 726356)) IS NOT NULL)
       AND coalesce(step.queue, 'default') = ANY(:'queues'::text[])
       AND (step.start_by IS NULL OR step.start_by > now()) AND (step.deadline_at IS NULL OR step.deadline_at > now())
       AND run.id = step.run_id AND run.status IN ('pending', 'running', 'suspended')
@@ -88,6 +91,8 @@ WITH claimed AS (
 ), recorded AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
     SELECT run_id, :'path', 'claimed', json_build_object('attempt', attempts), :'executor', now() FROM claimed
+), resumed AS (
+    UPDATE rival_runs run SET status = 'running' FROM claimed WHERE run.id = claimed.run_id AND run.status = 'suspended'
 )
 SELECT execution_token, timeout_token, attempts, lost, input, kind, labels, extract(epoch FROM run_deadline),
        extract(epoch FROM run_deadline - now()), run_level, queue, level, extract(epoch FROM deadline_at - now()),
@@ -97,6 +102,13 @@ FROM claimed;
 -- name: rival_read_item
 -- shortcuts: read_item
 SELECT item FROM rival_steps WHERE run_id = :'run_id' AND path = :'path';
+
+-- name: rival_ask_breaker
+-- shortcuts: ask_breaker
+-- NULL: a breaker whose row does not exist is closed.
+SELECT
+    (SELECT state FROM rival_breakers WHERE name = :'name'),
+    (SELECT 1 FROM rival_breaker_waits WHERE name = :'name' LIMIT 1);
 
 -- name: rival_finish_step_and_claim
 -- shortcuts: finish_step
@@ -116,10 +128,12 @@ WITH done AS (
         SELECT FROM rival_steps open
         WHERE open.run_id = :'run_id' AND open.path >= :'path'::text || '/' AND open.path < :'path'::text || '0'
           AND open.status NOT IN ('completed', 'skipped', 'failed', 'cancelled')))
-    RETURNING step.run_id, step.executor_id, step.attempts, step.started_at AS begun_at, run.token
+    RETURNING step.run_id, step.executor_id, step.attempts, step.started_at AS begun_at,
+              step.policy AS own_policy, run.token
 ), attempt AS (
-    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
-    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now() FROM done WHERE attempts > 1
+    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at, policy)
+    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now(), own_policy
+    FROM done WHERE attempts > 1
 ), recorded AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
     SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
@@ -152,10 +166,12 @@ WITH done AS (
         SELECT FROM rival_steps open
         WHERE open.run_id = :'run_id' AND open.path >= :'path'::text || '/' AND open.path < :'path'::text || '0'
           AND open.status NOT IN ('completed', 'skipped', 'failed', 'cancelled')))
-    RETURNING step.run_id, step.executor_id, step.attempts, step.started_at AS begun_at, run.token
+    RETURNING step.run_id, step.executor_id, step.attempts, step.started_at AS begun_at,
+              step.policy AS own_policy, run.token
 ), attempt AS (
-    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
-    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now() FROM done WHERE attempts > 1
+    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at, policy)
+    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now(), own_policy
+    FROM done WHERE attempts > 1
 ), recorded AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
     SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
@@ -186,10 +202,11 @@ WITH done AS (
         SELECT FROM rival_steps open
         WHERE open.run_id = :'run_id' AND open.path >= :'path'::text || '/' AND open.path < :'path'::text || '0'
           AND open.status NOT IN ('completed', 'skipped', 'failed', 'cancelled')))
-    RETURNING step.run_id, step.executor_id, step.attempts, step.started_at AS begun_at
+    RETURNING step.run_id, step.executor_id, step.attempts, step.started_at AS begun_at, step.policy AS own_policy
 ), attempt AS (
-    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
-    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now() FROM done WHERE attempts > 1
+    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at, policy)
+    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now(), own_policy
+    FROM done WHERE attempts > 1
 ), recorded AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
     SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
@@ -209,13 +226,14 @@ RETURNING 0;
 -- A lane of a for_each ends and takes the next item. The composite is locked before anything is written, after the step
 -- itself: from the leaf up. The last lane takes the portable path, which ends the composite.
 WITH held AS (
-    SELECT run_id, executor_id, attempts, started_at AS begun_at FROM rival_steps
+    SELECT run_id, executor_id, attempts, started_at AS begun_at, policy AS own_policy FROM rival_steps
     WHERE run_id = :'run_id' AND path = :'path' AND execution_token = :'token' AND status = 'running' AND NOT paused
       AND slots IS NULL AND kind <> 'flow'
       AND (SELECT pg_advisory_xact_lock_shared(hashtextextended(:'run_id'::text, 726356)) IS NOT NULL)
     FOR UPDATE
 ), lane AS (
-    SELECT composite.run_id, held.executor_id, held.attempts, held.begun_at, composite.opened, run.token,
+    SELECT composite.run_id, held.executor_id, held.attempts, held.begun_at,
+           held.own_policy, composite.opened, run.token,
            composite.opened < composite.total AS goes_on
     FROM rival_steps composite JOIN held USING (run_id) JOIN rival_runs run ON run.id = held.run_id
     WHERE composite.path = :'join' AND composite.status = 'waiting' AND composite.remaining > 1
@@ -232,8 +250,9 @@ WITH held AS (
         timeout_at = NULL, ring_at = NULL
     FROM lane WHERE step.run_id = lane.run_id AND step.path IN (:'path', :'item')
 ), attempt AS (
-    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
-    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now() FROM lane WHERE attempts > 1
+    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at, policy)
+    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now(), own_policy
+    FROM lane WHERE attempts > 1
 ), next AS (
     INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, executor_id,
                              created_at, started_at, timeout_at, ring_at, policy)
@@ -258,13 +277,14 @@ SELECT CASE WHEN goes_on THEN opened END, token - 1 FROM lane;
 -- shortcuts: finish_step
 -- Like rival_finish_step_of_lane_and_claim; a message starts the next item.
 WITH held AS (
-    SELECT run_id, executor_id, attempts, started_at AS begun_at FROM rival_steps
+    SELECT run_id, executor_id, attempts, started_at AS begun_at, policy AS own_policy FROM rival_steps
     WHERE run_id = :'run_id' AND path = :'path' AND execution_token = :'token' AND status = 'running' AND NOT paused
       AND slots IS NULL AND kind <> 'flow'
       AND (SELECT pg_advisory_xact_lock_shared(hashtextextended(:'run_id'::text, 726356)) IS NOT NULL)
     FOR UPDATE
 ), lane AS (
-    SELECT composite.run_id, held.executor_id, held.attempts, held.begun_at, composite.opened, run.token,
+    SELECT composite.run_id, held.executor_id, held.attempts, held.begun_at,
+           held.own_policy, composite.opened, run.token,
            composite.opened < composite.total AS goes_on
     FROM rival_steps composite JOIN held USING (run_id) JOIN rival_runs run ON run.id = held.run_id
     WHERE composite.path = :'join' AND composite.status = 'waiting' AND composite.remaining > 1
@@ -281,8 +301,9 @@ WITH held AS (
         timeout_at = NULL, ring_at = NULL
     FROM lane WHERE step.run_id = lane.run_id AND step.path IN (:'path', :'item')
 ), attempt AS (
-    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
-    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now() FROM lane WHERE attempts > 1
+    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at, policy)
+    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now(), own_policy
+    FROM lane WHERE attempts > 1
 ), next AS (
     INSERT INTO rival_steps (run_id, path, kind, status, execution_token, timeout_token, created_at, ring_at)
     SELECT run_id, :'join' || '[' || opened || :'next_path', :'next_kind', 'pending', token - 1, token - 1, now(),

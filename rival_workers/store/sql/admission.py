@@ -7,100 +7,31 @@ The lock order is that of `rival_client.sql.gates`: the caller has locked the ro
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from sqlalchemy import Connection, delete, func, literal, or_, select, tuple_, update
 
 from rival_client.db.database import Database
-from rival_client.db.limit_tables import gates, tickets
+from rival_client.db.limit_tables import gates, limits, tickets
 from rival_client.db.types import clock, now
-from rival_client.model.limits.key_paths import value_at
-from rival_client.model.limits.limit_shards import home_shard
-from rival_client.model.limits.limits import Limit, fair_base, rank_of
-from rival_client.sql.gates import Gate, Grant, leave_locked, lock_gates, look_again, time_left
+from rival_client.model.limits.limit_shards import why_full
+from rival_client.model.limits.limits import fair_base, rank_of
+from rival_client.sql.gates import (
+    Gate,
+    count_slots,
+    grant_run,
+    leave_locked,
+    leave_unstarted,
+    lock_gates,
+    look_again,
+    time_left,
+)
+from rival_client.sql.grants import Grant
 from rival_client.sql.limit_rows import dialect_of, make_gates
+from rival_workers.store.sql.applicants import Admitted, Applicant, Early, Full, Wanted
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """A limit that applies to a step, with the key and the shard that the step tries first."""
-
-    limit: Limit
-    key: str
-    group: str | None
-    shard: int
-
-    @property
-    def of_key(self) -> tuple[str, str]:
-        return self.limit.gate_name, self.key
-
-    def places(self, all_shards: bool) -> list[tuple[str, str, int]]:
-        shards = range(self.limit.shards) if all_shards else [self.shard]
-        return [(*self.of_key, shard) for shard in shards]
-
-
-@dataclass(frozen=True)
-class Applicant:
-    """The step or run that asks to start. `path` is "" for a run."""
-
-    run_id: str
-    path: str
-    #: The token of its row if it must wait.
-    token: int
-    workflow: str
-    version: str
-    attempt: int = 1
-    lost: int = 0
-    #: Its priority: -1 high, 0 normal, 1 low.
-    level: int = 0
-    #: The queue that its messages go to; None is the fleet's own queue.
-    queue: str | None = None
-    #: Sorts its ticket by this time instead of its arrival.
-    since: dt.datetime | None = None
-
-    def wants(self, its_limits: Sequence[Limit], values: Mapping[str, Any]) -> list[Wanted]:
-        return [
-            Wanted(
-                limit,
-                limit.key_for(values),
-                None if limit.fair is None else value_at(limit.fair, values),
-                home_shard(self.run_id, self.path, limit.shards),
-            )
-            for limit in its_limits
-        ]
-
-
-@dataclass(frozen=True)
-class Admitted:
-    """The applicant may start with these slots. `waited`: seconds since it took its ticket. `at`: its start by the
-    clock, because the transaction may be older than the end of the step that used the slot before."""
-
-    slots: list[int]
-    grants: list[Grant] = field(default_factory=list)
-    waited: float | None = None
-    at: dt.datetime | None = None
-
-
-@dataclass(frozen=True)
-class Full:
-    """The applicant may not start: this limit is full for this key."""
-
-    wanted: Wanted
-    gate: Gate
-    #: The queue of the gate has reached its maximum as well.
-    is_crowded: bool = False
-    grants: list[Grant] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Early:
-    """The rate limit allows the start only after `seconds`."""
-
-    seconds: float
 
 
 class GatesMissing(Exception):
@@ -115,8 +46,10 @@ class ShardsNeeded(Exception):
     """The applicant's own shard is full: the caller must lock all shards, in order, and try again."""
 
 
-def with_gates(database: Database, once: Callable[[bool], T]) -> T:
-    """Repeat a transaction that raised GatesMissing or ShardsNeeded, with the gates inserted or all shards locked."""
+def with_gates(database: Database, once: Callable[[bool], T], fast: Callable[[], T | None] = lambda: None) -> T:
+    """Repeat a transaction that raised GatesMissing or ShardsNeeded, with the gates inserted or all shards locked.
+    `fast`: tried first when gates were inserted, since others that missed them wait for the same rows; None: not
+    possible."""
     all_shards = False
     while True:
         try:
@@ -125,6 +58,8 @@ def with_gates(database: Database, once: Callable[[bool], T]) -> T:
             with database.transaction() as connection:
                 for one in sorted(missing.wanted, key=lambda one: one.of_key):
                     make_gates(connection, one.limit, one.key)
+            if (done := fast()) is not None:
+                return done
         except ShardsNeeded:
             all_shards = True
 
@@ -137,6 +72,8 @@ class Admission:
     ) -> None:
         self._connection, self._applicant, self._grace = connection, applicant, grace
         self._wanted, self._all_shards = wanted, all_shards
+        #: The gate of the applicant's singleton key, if no run is before it there: it passes the tickets that wait.
+        self.passes_at: str | None = None
         its_own = (tickets.c.run_id == applicant.run_id, tickets.c.path == applicant.path)
         self._its_own = its_own
         #: Its ticket, if it waited before.
@@ -188,7 +125,7 @@ class Admission:
         held = self._by_id.get(self._held or 0)
         if held is not None and (held.name, held.key) == wanted.of_key:
             return held
-        if not any(gate.id in self._queues for gate in its_gates):
+        if wanted.limit.gate_name == self.passes_at or not any(gate.id in self._queues for gate in its_gates):
             home = sorted(its_gates, key=lambda gate: (gate.shard < wanted.shard, gate.shard))
             found = next((gate for gate in home if self._has_room(gate)), None)
             if found is not None:
@@ -236,13 +173,39 @@ class Admission:
         gate = self._gates[(*wanted.of_key, wanted.shard)]
         limit, grants = wanted.limit, self._give_back()
         if limit.on_full != "wait":
-            return Full(wanted, gate, grants=grants)
+            return Full(wanted, gate, grants=grants, why=self._why(wanted, gate))
         if limit.max_waiting is not None and self.ticket is None and self._waiting_for(wanted) >= limit.max_waiting:
-            return Full(wanted, gate, is_crowded=True, grants=grants)
+            return Full(wanted, gate, grants=grants, why="max_waiting steps wait for it already")
         self._enter(wanted, gate)
         its_gates = (self._gates[place] for place in wanted.places(self._all_shards))
         for one in its_gates:
             grants += look_again(self._connection, one, self._grace)
+        return Full(wanted, gate, grants=grants)
+
+    def _why(self, wanted: Wanted, gate: Gate) -> str:
+        """Why an applicant that does not wait may not start, with the numbers that apply now."""
+        now_in_use = select(limits.c.max, limits.c.per).where(limits.c.name == wanted.limit.gate_name)
+        row = self._connection.execute(now_in_use).one()
+        return why_full(row.max, row.per, gate.gap, time_left(self._connection, gate, after=gate.used))
+
+    def wait_behind(self, name: str, first_id: str, first: Applicant | None) -> Full:
+        """Wait at the gate `name` for a run that was started before, and give a free slot to that one. `first`: that
+        run, if its row could be locked; otherwise another transaction starts or ends it at this moment."""
+        self._lock()
+        wanted = next(one for one in self._wanted if one.limit.gate_name == name)
+        gate = self._gates[(*wanted.of_key, wanted.shard)]
+        used = gate.used
+        grants: list[Grant] = []
+        self._connection.execute(delete(tickets).where(*self._its_own))
+        if self._held == gate.id:
+            gate.used -= 1
+        elif self._held is not None:
+            grants += leave_unstarted(self._connection, self._by_id[self._held], 1, self._grace)
+        self._enter(wanted, gate)
+        if first is not None:
+            self._insert_ticket(first, wanted, gate, self._base_of(first, wanted, gate))
+            grants += grant_run(self._connection, gate, first_id, self._grace)
+        count_slots(self._connection, gate, used)
         return Full(wanted, gate, grants=grants)
 
     def _give_back(self) -> list[Grant]:
@@ -253,10 +216,11 @@ class Admission:
         self._connection.execute(delete(tickets).where(*self._its_own))
         if self._held is None:
             return []
-        return leave_locked(self._connection, self._by_id[self._held], 1, self._grace)
+        return leave_unstarted(self._connection, self._by_id[self._held], 1, self._grace)
 
     def _waiting_for(self, wanted: Wanted) -> int:
-        """The number of tickets that wait at the gates of the key, counted up to the limit's maximum."""
+        """The number of tickets that wait at the gates of the key, counted up to the limit's maximum. Those that a rate
+        has called wait for their time."""
         ids = [self._gates[place].id for place in wanted.places(self._all_shards)]
         some = (
             select(literal(1))
@@ -264,19 +228,26 @@ class Admission:
             .limit(wanted.limit.max_waiting or 1)
             .subquery()
         )
-        return int(self._connection.scalar(select(func.count()).select_from(some)) or 0)
+        called = sum(self._by_id[one].used for one in ids if self._by_id[one].is_rate)
+        return called + int(self._connection.scalar(select(func.count()).select_from(some)) or 0)
 
     def _enter(self, wanted: Wanted, gate: Gate) -> None:
         """Add a ticket at the end of the queue, or at its old place if it moves from another gate."""
         one, before = self._applicant, self.ticket
-        base = self._base(wanted, gate) if before is None else before.base
+        base = self._base_of(one, wanted, gate) if before is None else before.base
+        self._insert_ticket(one, wanted, gate, base, None if before is None else before.created_at)
+
+    def _insert_ticket(
+        self, one: Applicant, wanted: Wanted, gate: Gate, base: float, created_at: dt.datetime | None = None
+    ) -> None:
+        """Does not change a ticket that it has already."""
         values = {
             "run_id": one.run_id,
             "path": one.path,
             "token": one.token,
             "gate": gate.id,
             "base": base,
-            "rank": rank_of(base, one.level),
+            "rank": rank_of(base, one.level if one.since is None else 0),
             "fair_group": wanted.group,
             "workflow": one.workflow,
             "version": one.version,
@@ -284,13 +255,14 @@ class Admission:
             "lost": one.lost,
             "queue": one.queue,
             "level": one.level,
-            "created_at": now() if before is None else before.created_at,
+            "created_at": created_at or now(),
         }
-        self._connection.execute(dialect_of(self._connection).insert(tickets).values(values))
+        new = dialect_of(self._connection).insert(tickets).values(values)
+        self._connection.execute(new.on_conflict_do_nothing())
 
-    def _base(self, wanted: Wanted, gate: Gate) -> float:
-        if wanted.group is None and self._applicant.since is not None:
-            return self._applicant.since.timestamp()
+    def _base_of(self, one: Applicant, wanted: Wanted, gate: Gate) -> float:
+        if wanted.group is None and one.since is not None:
+            return one.since.timestamp()
         if wanted.group is None:
             return arrival(self._connection, gate.id)
         at: dt.datetime = self._connection.scalars(select(clock())).one()

@@ -81,7 +81,7 @@ class EffectsSql(OpenRowsSql):
             case fx.CancelBelow():
                 self._cancel_below(effect.path)
             case fx.ErrorOf():
-                self._recall(effect.path)
+                self._restore_error(effect.path)
             case fx.NewError():
                 self.outcome.error, self.outcome.step = effect.error, effect.step
             case fx.FailRun():
@@ -205,7 +205,7 @@ class EffectsSql(OpenRowsSql):
         change_locked(self.connection, closed, f"run {self.run_id!r}: composite {effect.path!r}")
         self.writer.add(effect.status, effect.path, **values)
 
-    def _recall(self, path: str) -> None:
+    def _restore_error(self, path: str) -> None:
         error = self.connection.scalar(select(steps.c.error).where(steps.c.run_id == self.run_id, steps.c.path == path))
         self.outcome = failed_with(error or {}, path)
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, func, select
+from sqlalchemy import Connection, and_, delete, func, select, true
 
-from rival_client.db.failure_tables import breaker_failures, breakers
+from rival_client.db.failure_tables import breaker_failures, breaker_waits, breakers
 from rival_client.db.run_tables import steps
 from rival_client.db.types import after, now
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.policies.breakers import Breaker, BreakerState
+from rival_client.sql.breaker_waits import call_waiting, is_waited_for, remove_stale_waits, remove_wait
 from rival_client.sql.breakers import NO_PROBE, change_breaker, ensure_breaker, insert_into, lock_breaker
 from rival_client.sql.history import record
 from rival_workers.store.call_records import BreakerAnswer
@@ -25,22 +26,26 @@ from rival_workers.store.sql.part import StorePart
 
 #: Number of buckets into which the failures of a window are counted.
 BUCKETS = 10
+#: Number of breakers, and of waiting steps of each, that the sweep examines.
+_HEAD = 100
 
 
 class BreakersSql(StorePart):
     def ask_breaker(self, breaker: Breaker, claim: Claim, executor: str) -> BreakerAnswer:
         """Ask before the function is called. A closed breaker costs one read by primary key."""
+        state = select(breakers.c.state).where(breakers.c.name == breaker.name).scalar_subquery()
         with self.database.autocommit() as connection:
-            row = connection.execute(select(breakers.c.state).where(breakers.c.name == breaker.name)).first()
-        if row is None or row.state == "closed":
+            row = connection.execute(select(state.label("state"), is_waited_for(breaker.name).label("waited"))).one()
+        if row.state in (None, "closed") and not row.waited:
             return BreakerAnswer(True)
         return self.database.transact(lambda connection: self._ask(connection, breaker, claim, executor))
 
     def _ask(self, connection: Connection, breaker: Breaker, claim: Claim, executor: str) -> BreakerAnswer:
         # The row lock ensures that one attempt in the whole fleet probes.
         row = lock_breaker(connection, breaker.name)
+        remove_wait(connection, claim.run_id, claim.path)
         if row is None or row.state == "closed":
-            return BreakerAnswer(True)
+            return BreakerAnswer(True, is_waited_for=True)
         refused = _refused(connection, breaker, row)
         if refused is not None:
             return refused
@@ -51,12 +56,43 @@ class BreakersSql(StorePart):
         return BreakerAnswer(True, probes=True)
 
     def breaker_succeeded(self, breaker: Breaker, claim: Claim, executor: str) -> BreakerState | None:
-        """Record that a probe succeeded. Returns the new state if it changed."""
+        """Record that a probe succeeded, or a step for whose breaker others wait: these are called. Returns the new
+        state if it changed."""
         return self.database.transact(lambda connection: _succeeded(connection, breaker, claim, executor))
 
     def breaker_failed(self, breaker: Breaker, claim: Claim, executor: str) -> BreakerState | None:
         """Record an error that counts. Returns the new state if it changed."""
         return self.database.transact(lambda connection: _failed(connection, breaker, claim, executor))
+
+    def sweep_breakers(self) -> None:
+        """Call one step more of each breaker that would let it go: the one that should have called it may have failed,
+        or its run may have been cancelled."""
+        for name in self._waited_breakers():
+            with self.database.transaction() as connection:
+                remove_stale_waits(connection, name, _HEAD)
+                row = lock_breaker(connection, name)
+                if row is None or _lets_go(connection, row):
+                    call_waiting(connection, name, 1)
+
+    def _waited_breakers(self) -> list[str]:
+        """Each name is found with one index lookup."""
+        found: list[str] = []
+        with self.database.autocommit() as connection:
+            while len(found) < _HEAD:
+                later = breaker_waits.c.name > found[-1] if found else true()
+                name = connection.scalar(select(func.min(breaker_waits.c.name)).where(later))
+                if name is None:
+                    break
+                found.append(name)
+        return found
+
+
+def _lets_go(connection: Connection, row: Any) -> bool:
+    """Whether a step that asks now is called."""
+    if row.state == "open":
+        moment: Any = connection.scalar(select(now()))
+        return row.until is not None and row.until <= moment
+    return row.state == "closed" or not _probes(connection, row)
 
 
 def _refused(connection: Connection, breaker: Breaker, row: Any) -> BreakerAnswer | None:
@@ -71,8 +107,12 @@ def _refused(connection: Connection, breaker: Breaker, row: Any) -> BreakerAnswe
 
 def _succeeded(connection: Connection, breaker: Breaker, claim: Claim, executor: str) -> BreakerState | None:
     row = lock_breaker(connection, breaker.name)
+    if row is None or row.state == "closed":
+        call_waiting(connection, breaker.name, 2)
+        return None
     if not _is_probe(row, claim):
         return None
+    call_waiting(connection, breaker.name, 1)
     if row.successes + 1 < breaker.successes:
         free = {**NO_PROBE, "successes": row.successes + 1}
         change_breaker(connection, breaker.name, "half_open", executor, **free)
@@ -88,10 +128,14 @@ def _failed(connection: Connection, breaker: Breaker, claim: Claim, executor: st
     if counted < breaker.failures and connection.scalar(probe) is None:
         return None
     row = lock_breaker(connection, breaker.name)
+    if row is None:
+        return None  # an operator has reset it meanwhile
     if not (_is_probe(row, claim) or (row.state == "closed" and counted >= breaker.failures)):
         return None
-    until = after(breaker.open_for(row.opened))
-    change_breaker(connection, breaker.name, "open", executor, until=until, opened=row.opened + 1, **NO_PROBE)
+    seconds = breaker.open_for(row.opened)
+    values = {"until": after(seconds), "opened": row.opened + 1, **NO_PROBE}
+    change_breaker(connection, breaker.name, "open", executor, **values)
+    call_waiting(connection, breaker.name, 1, seconds)
     return _moved(connection, breaker, claim, "open", executor)
 
 

@@ -75,7 +75,7 @@ class ClaimsSql(LimitedStartsSql):
         """`within`: how many seconds before it is due the step may start. `limits`: if one of them is full, the step
         waits and Queued is returned. `policy`: the options that fleet rules changed."""
         if limits:
-            return self._claim_limited(claim, timeout, executor, limits, of=of, within=within)
+            return self._claim_limited(claim, timeout, executor, limits, of=of, within=within, policy=policy)
         # A step that waits without a time is woken by the event, child or system it waits for, never by a message.
         startable = and_(steps.c.due_at.is_(None), steps.c.status != statuses.WAITING)
         due = or_(startable, steps.c.due_at <= after(EARLY if within is None else within))
@@ -89,7 +89,7 @@ class ClaimsSql(LimitedStartsSql):
             if not has_ticket(connection, claim):
                 return self._too_early(connection, claim, of) or other_than(connection, claim.run_id, of)
         # The step waits at the gate of a limit that it no longer has.
-        return self._claim_limited(claim, timeout, executor, (), of=of, within=within)
+        return self._claim_limited(claim, timeout, executor, (), of=of, within=within, policy=policy)
 
     def _claimed(self, connection: Connection, claim: Claim, step: Row[Any], executor: str) -> Claimed:
         # A timer's row is claimed while it waits; the whole run may be suspended with it.

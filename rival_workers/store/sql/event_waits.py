@@ -1,5 +1,5 @@
 """Begins the wait of a step: the step gets the first sent event that matches and is already stored, or a row in
-`waits`. The caller holds the locks of the topics.
+`waits`. Finds the waits that an event is for. The caller holds the locks of the topics.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, insert, or_, select, true, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, or_, select, true, tuple_, update
 
 from rival_client.db.event_tables import deliveries, events, waits
 from rival_client.db.types import now
@@ -18,9 +18,12 @@ from rival_client.model import history_entries as entries
 from rival_client.model.json_match import contains
 from rival_client.sql.history import HistoryWriter
 from rival_workers.engine.effects import WaitFor
+from rival_workers.store.sql.guards import chosen
 from rival_workers.store.sql.locks import need_topic
 
 _BATCH = 100
+#: Waits read per batch; more than one is needed only if filters exclude some.
+_WAITS_AT_ONCE = 10
 
 
 @dataclass(frozen=True)
@@ -125,3 +128,44 @@ def hand_over(connection: Connection, event: Row[Any], waiting: Waiting, writer:
 
 def by_event(event_id: str) -> str:
     return f"event {event_id}"
+
+
+def next_wait(connection: Connection, event: Row[Any], last: Row[Any] | None) -> Row[Any] | None:
+    """The first wait after `last` that the event may be for. None: no further step waits."""
+    while True:
+        found = connection.execute(_waits_for(event, last)).all()
+        for row in found:
+            if row.filter is None or contains(event.payload, row.filter):
+                return row
+        if len(found) < _WAITS_AT_ONCE:
+            kept = update(events).where(events.c.id == event.id, events.c.status == "sent")
+            connection.execute(kept.values(status="kept", ring_at=None))
+            return None
+        last = found[-1]
+
+
+def _waits_for(event: Row[Any], last: Row[Any] | None) -> Select[Any]:
+    """Waits that the event may be for, the oldest first, one batch. A wait that began after the event expired does not
+    get it, even if the delivery is late."""
+    fits = waits.c.key.is_(None) if event.key is None else or_(waits.c.key.is_(None), waits.c.key == event.key)
+    whose = true() if event.run_id is None else waits.c.run_id == event.run_id
+    had = select(deliveries.c.event_id).where(deliveries.c.event_id == event.id, deliveries.c.run_id == waits.c.run_id)
+    order = (waits.c.created_at, waits.c.run_id, waits.c.path)
+    further = true() if last is None else tuple_(*order) > (last.created_at, last.run_id, last.path)
+    same = waits.alias()
+    topics = select(func.count()).where(same.c.run_id == waits.c.run_id, same.c.path == waits.c.path)
+    return (
+        select(waits, topics.scalar_subquery().label("topics"))
+        .where(
+            waits.c.topic == event.topic, waits.c.created_at <= event.expires_at, fits, whose, further, ~had.exists()
+        )
+        .order_by(*order)
+        .limit(_WAITS_AT_ONCE)
+    )
+
+
+def delete_deliveries(connection: Connection, which: ColumnElement[bool]) -> None:
+    """Delete in key order: the deliveries of an expired event and those of a deleted run overlap (deadlock)."""
+    key = (deliveries.c.event_id, deliveries.c.run_id)
+    in_order = select(*key).where(which).order_by(*key).with_for_update()
+    connection.execute(delete(deliveries).where(tuple_(*key).in_(chosen(in_order))))

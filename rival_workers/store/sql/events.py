@@ -8,29 +8,34 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, or_, select, true, tuple_, update
+from sqlalchemy import Connection, Row, delete, select, update
 
 from rival_client.db.event_tables import deliveries, events, waits
 from rival_client.db.guards import step_can
 from rival_client.db.locks import share_run
 from rival_client.db.run_tables import steps
 from rival_client.db.types import now
-from rival_client.model.json_match import contains
 from rival_client.model.kinds import FLOW_WAIT
 from rival_client.sql.checkpoint_ends import Arrival, end_checkpoint
 from rival_client.sql.history import HistoryWriter
 from rival_client.sql.wake import ReadyStep, wake_step
 from rival_workers.engine.effects import WaitFor
 from rival_workers.store.claim_records import ClaimBy, Delivered
-from rival_workers.store.sql.event_waits import Waiting, by_event, fitting_events, hand_over, sending_order
+from rival_workers.store.sql.event_waits import (
+    Waiting,
+    by_event,
+    delete_deliveries,
+    fitting_events,
+    hand_over,
+    next_wait,
+    sending_order,
+)
 from rival_workers.store.sql.guards import any_is_past, backed_off, chosen
 from rival_workers.store.sql.locks import lock_topics
 from rival_workers.store.sql.part import StorePart
 from rival_workers.store.sweep_records import DueEvent, SweepOptions
 
 _BATCH = 100
-#: Waits read per batch; more than one is needed only if filters exclude some.
-_WAITS_AT_ONCE = 10
 _ANY_DUE = select(any_is_past(events.c.ring_at))
 
 
@@ -68,7 +73,7 @@ class EventsSql(StorePart):
         """One transaction of a delivery. A wait for several topics, or for any key, gets the event that was sent first,
         which may be another event whose own message has not arrived yet."""
         event, locked = _to_deliver(connection, delivery)
-        row = None if event is None else _next_wait(connection, event, delivery.last)
+        row = None if event is None else next_wait(connection, event, delivery.last)
         if event is None or row is None:
             return replace(delivery, is_over=True), None
         first = _first_sent(connection, event, row, locked) or event
@@ -131,13 +136,6 @@ class EventsSql(StorePart):
             return len(ids)
 
 
-def delete_deliveries(connection: Connection, which: ColumnElement[bool]) -> None:
-    """Delete in key order: the deliveries of an expired event and those of a deleted run overlap (deadlock)."""
-    key = (deliveries.c.event_id, deliveries.c.run_id)
-    in_order = select(*key).where(which).order_by(*key).with_for_update()
-    connection.execute(delete(deliveries).where(tuple_(*key).in_(chosen(in_order))))
-
-
 def _kind_that_takes(connection: Connection, row: Row[Any]) -> str | None:
     """Lock the waiting step under the token of its wait. None: a timeout or a cancel has moved the step on, so it takes
     no event."""
@@ -176,20 +174,6 @@ def _to_deliver(connection: Connection, delivery: _Delivery) -> tuple[Row[Any] |
     return connection.execute(oldest.limit(1).with_for_update()).first(), locked
 
 
-def _next_wait(connection: Connection, event: Row[Any], last: Row[Any] | None) -> Row[Any] | None:
-    """The first wait after `last` that the event may be for. None: no further step waits."""
-    while True:
-        found = connection.execute(_waiting_for(event, last)).all()
-        for row in found:
-            if row.filter is None or contains(event.payload, row.filter):
-                return row
-        if len(found) < _WAITS_AT_ONCE:
-            kept = update(events).where(events.c.id == event.id, events.c.status == "sent")
-            connection.execute(kept.values(status="kept", ring_at=None))
-            return None
-        last = found[-1]
-
-
 def _first_sent(connection: Connection, event: Row[Any], row: Row[Any], locked: Collection[WaitFor]) -> Row[Any] | None:
     """The earlier event that this wait must get instead of the given one. Raises TopicsNeeded if more locks are needed
     to decide: only a transaction that has locked a topic may take its events."""
@@ -203,23 +187,3 @@ def _first_sent(connection: Connection, event: Row[Any], row: Row[Any], locked: 
     waiting = Waiting(row.run_id, row.path)
     first = next(fitting_events(connection, waiting, waits_for, alive_at=row.created_at), None)
     return first if first is not None and sending_order(first) < sending_order(event) else None
-
-
-def _waiting_for(event: Row[Any], last: Row[Any] | None) -> Select[Any]:
-    """Waits that the event may be for, the oldest first, one batch. A wait that began after the event expired does not
-    get it, even if the delivery is late."""
-    fits = waits.c.key.is_(None) if event.key is None else or_(waits.c.key.is_(None), waits.c.key == event.key)
-    whose = true() if event.run_id is None else waits.c.run_id == event.run_id
-    had = select(deliveries.c.event_id).where(deliveries.c.event_id == event.id, deliveries.c.run_id == waits.c.run_id)
-    order = (waits.c.created_at, waits.c.run_id, waits.c.path)
-    further = true() if last is None else tuple_(*order) > (last.created_at, last.run_id, last.path)
-    same = waits.alias()
-    topics = select(func.count()).where(same.c.run_id == waits.c.run_id, same.c.path == waits.c.path)
-    return (
-        select(waits, topics.scalar_subquery().label("topics"))
-        .where(
-            waits.c.topic == event.topic, waits.c.created_at <= event.expires_at, fits, whose, further, ~had.exists()
-        )
-        .order_by(*order)
-        .limit(_WAITS_AT_ONCE)
-    )

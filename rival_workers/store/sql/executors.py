@@ -9,7 +9,7 @@ from sqlalchemy import Select, delete, insert, literal, select, tuple_, update
 
 from rival_client.db.fleet_tables import executors
 from rival_client.db.run_tables import steps
-from rival_client.db.types import after, now
+from rival_client.db.types import after, clock, now
 from rival_client.model import history_entries as entries
 from rival_client.sql.history import record
 from rival_workers.store.claim_records import Claim
@@ -45,8 +45,11 @@ class ExecutorsSql(StorePart):
                 update(executors)
                 .where(executors.c.id == executor, executors.c.expires_at > now())
                 .values(beat_at=now(), expires_at=after(lease), problem=problem, **about)
-            )
-            return beaten.rowcount == 1
+                .returning(clock())
+            ).scalar_one_or_none()
+        if beaten is not None:
+            self.database_clock.read(beaten.timestamp())
+        return beaten is not None
 
     def executors_on(self, host: str) -> list[ExecutorRow]:
         """The executors of one machine that are not known to be dead."""
@@ -65,7 +68,7 @@ class ExecutorsSql(StorePart):
                 .values(expires_at=now())
             ).rowcount
 
-    def forget_executors(self, dead: Sequence[str]) -> None:
+    def delete_executors(self, dead: Sequence[str]) -> None:
         with self.database.autocommit() as connection:
             # Another keeper may delete the same rows.
             still_there = select(executors.c.id).where(executors.c.id.in_(dead)).with_for_update(skip_locked=True)

@@ -85,7 +85,7 @@ class ExternalStepsSql(StorePart):
             return None
         return BeatResult(None if row.timeout_at is None else (row.timeout_at - row.now).total_seconds())
 
-    def pulse_of(self, run_id: str, path: str) -> HeartbeatState | None:
+    def heartbeat_state_of(self, run_id: str, path: str) -> HeartbeatState | None:
         """The heartbeat state of a running step."""
         columns = (steps.c.started_at, steps.c.heartbeat_at, steps.c.timeout_at, steps.c.progress, now().label("now"))
         with self.database.autocommit() as connection:

@@ -14,6 +14,7 @@ the flow waiting.
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -41,7 +42,7 @@ from rival_workers.store.sql.flow_rows import (
     CheckpointRow,
     EndedCheckpoint,
     FlowTransaction,
-    RingTimes,
+    SweepDelays,
 )
 from rival_workers.store.sql.locks import lock_topics
 from rival_workers.store.sql.part import StorePart
@@ -57,12 +58,16 @@ class FlowCommitsSql(StorePart):
             children = _lock_children(connection, commit.child_waits)
             share_run(connection, claim.run_id)
             rows = _lock_rows(connection, claim, commit)
-            flow = FlowTransaction.of(connection, claim, RingTimes(self.ring_grace, self.near), commit.state)
+            flow = FlowTransaction.of(connection, claim, SweepDelays(self.ring_grace, self.near), commit.state)
             if flow is None:
                 return None
-            progress = _Applying(flow, commit, rows, children).apply()
+            progress, read_at = _Applying(flow, commit, rows, children).apply(), time.monotonic()
             grants = self._leave(connection, flow.slots)
         self._publish_grants(grants)
+        if progress.seconds is not None:
+            # The time of the commit itself has passed, too.
+            left = progress.seconds - (time.monotonic() - read_at)
+            progress = replace(progress, seconds=max(0.0, left))
         if flow.is_paused and commit.may_stop and progress.token is None:
             raise FlowPaused
         return progress
@@ -215,7 +220,7 @@ class _Applying:
         )
         self._flow.record(entries.GIVEN_UP, ref.path, kind=ref.kind)
         if ref.kind == FLOW_WAIT:
-            self._flow.forget_waits(ref.path)
+            self._flow.delete_waits(ref.path)
 
     def _give_back(self, event_id: str) -> None:
         """Make an event deliverable again: another run may be waiting for it."""
@@ -294,7 +299,7 @@ class _Applying:
             execution_token=steps.c.execution_token + 1,
         )
         if row.kind == FLOW_WAIT:
-            self._flow.forget_waits(row.path)
+            self._flow.delete_waits(row.path)
         return replace(row, status=status, completed_at=here)
 
     def _update(self, row: CheckpointRow, **values: Any) -> None:

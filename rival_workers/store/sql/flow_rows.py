@@ -15,14 +15,16 @@ from sqlalchemy.dialects import postgresql, sqlite
 from rival_client.db.event_tables import waits
 from rival_client.db.run_tables import steps
 from rival_client.db.types import after, clock, now
-from rival_client.errors import InvalidArgument, UnknownWorkflow
+from rival_client.errors import InvalidArgument, InvalidInput, UnknownWorkflow
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
+from rival_client.model.inputs import InputSchemas
 from rival_client.model.kinds import FLOW_WAIT
-from rival_client.model.payload import Json, serialise
+from rival_client.model.payload import Json, load, serialise
 from rival_client.model.starts.starts import Start
 from rival_client.model.statuses import STEP_TERMINAL
 from rival_client.model.timers import NEVER_PUBLISHED, is_near, look_at
+from rival_client.model.workflow_info import WorkflowInfo
 from rival_client.sql.history import HistoryWriter
 from rival_client.sql.run_inserts import insert_runs
 from rival_client.sql.wake import suspend_run
@@ -34,6 +36,8 @@ from rival_workers.store.sql.guards import guard, leave_running, next_look
 
 #: Children of one name are numbered consecutively up to this number.
 _NUMBERED = 10
+#: Of the workflows whose runs were started as children.
+_schemas = InputSchemas()
 
 
 CHECKPOINT_COLUMNS = (
@@ -101,7 +105,7 @@ class EndedCheckpoint:
 
 
 @dataclass(frozen=True)
-class RingTimes:
+class SweepDelays:
     """Delays after which the keeper looks at the rows that this store writes."""
 
     grace: float
@@ -115,7 +119,7 @@ class FlowTransaction:
     writer: HistoryWriter
     #: The time of the database.
     now: dt.datetime
-    times: RingTimes
+    times: SweepDelays
     is_paused: bool = False
     #: The flow's new state, as written to its row; None after a history entry has recorded it, or if it has not
     #: changed.
@@ -124,7 +128,7 @@ class FlowTransaction:
     slots: list[int] = field(default_factory=list)
 
     @classmethod
-    def of(cls, connection: Connection, claim: Claim, times: RingTimes, state: Json | None) -> Self | None:
+    def of(cls, connection: Connection, claim: Claim, times: SweepDelays, state: Json | None) -> Self | None:
         """Lock the flow's row. None: the flow has moved on without this attempt. Progress of a flow resets its count of
         losses. `state`: the flow's state, if it has changed."""
         row = connection.execute(
@@ -175,7 +179,8 @@ class FlowTransaction:
             "error": write.error,
             "attempts": write.attempts,
             "completed_at": self.now if write.status in STEP_TERMINAL else None,
-            "due_at": None if write.delay is None else after(write.delay),
+            # Timers that begin in one commit count from one instant, so they end in the order of their lengths.
+            "due_at": None if write.delay is None else self.now + dt.timedelta(seconds=write.delay),
             "end_order": write.end_order,
         }
 
@@ -189,8 +194,9 @@ class FlowTransaction:
             opened=ref.number,
             begun_after=ref.begun_after,
             execution_token=self.claim.token,
-            created_at=now(),
-            started_at=now(),
+            # One time for all rows: the clock of SQLite advances within a transaction.
+            created_at=self.now,
+            started_at=self.now,
             item=item,
             **changes,
         )
@@ -201,7 +207,7 @@ class FlowTransaction:
             self.record(write.what, write.ref.path, **write.detail, item=item)
         return written
 
-    def forget_waits(self, path: str) -> None:
+    def delete_waits(self, path: str) -> None:
         self.connection.execute(delete(waits).where(waits.c.run_id == self.claim.run_id, waits.c.path == path))
 
     # -- the flow itself ----------------------------------------------------------------------------------
@@ -239,7 +245,8 @@ class FlowTransaction:
             return self._refused(ref, UnknownWorkflow(child.workflow, workflow_names(self.connection)))
         try:
             child.options.check_steps(workflow)
-        except InvalidArgument as error:
+            _check_input(workflow, child)
+        except (InvalidArgument, InvalidInput) as error:
             return self._refused(ref, error)
         parent = (self.claim.run_id, ref.path)
         new = next(
@@ -267,13 +274,20 @@ class FlowTransaction:
         return (child.run_id if n == 1 else f"{child.run_id}~{n}" for n in numbers)
 
 
+def _check_input(workflow: WorkflowInfo, child: ChildRun) -> None:
+    """As a producer's start does, but without quoting the input: the error is stored. A replay reads it from there."""
+    problems = _schemas.of(workflow).problems(load(child.input), quote=False)
+    if problems:
+        raise InvalidInput(workflow.name, problems)
+
+
 def new_state(state: Json | None) -> dict[str, Any]:
     """The columns of the flow's row. None: the state has not changed and is not written."""
     return {} if state is None else {"state": state}
 
 
 def leave(
-    connection: Connection, claim: Claim, seconds: float | None, times: RingTimes, state: Json | None = None
+    connection: Connection, claim: Claim, seconds: float | None, times: SweepDelays, state: Json | None = None
 ) -> tuple[Row[Any] | None, list[int]]:
     """Let the flow's step wait: until a time, or without one for something else. Returns its row and the slots that it
     used; None: the flow has moved on."""

@@ -4,6 +4,7 @@ the flow's step. Commits of several lanes are in `flow_commits`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +30,7 @@ from rival_workers.store.flow_records import ChildRun, ContinuedFlow, FlowClaim,
 from rival_workers.store.sql.flow_rows import (
     CHECKPOINT_COLUMNS,
     FlowTransaction,
-    RingTimes,
+    SweepDelays,
     leave,
     lock_leaves,
     new_state,
@@ -68,8 +69,8 @@ def checkpoint_of(row: Any) -> Checkpoint:
 
 class FlowsSql(StorePart):
     @property
-    def ring_times(self) -> RingTimes:
-        return RingTimes(self.ring_grace, self.near)
+    def sweep_delays(self) -> SweepDelays:
+        return SweepDelays(self.ring_grace, self.near)
 
     def read_checkpoints(self, run_id: str, flow: str) -> StoredFlow:
         """All checkpoints of a flow, and its state."""
@@ -95,17 +96,28 @@ class FlowsSql(StorePart):
     def record_checkpoint(self, claim: Claim, write: CheckpointWrite, state: Json | None = None) -> float | None:
         """Returns the end time by the database's clock; None: the flow has moved on without this attempt. `state`, here
         and below: the flow's state, if it has changed."""
+        return self._record_all(claim, [write], state)
+
+    def record_checkpoints(
+        self, claim: Claim, writes: Sequence[CheckpointWrite], state: Json | None = None
+    ) -> float | None:
+        """The same for several steps that have ended one after the other: their ends are one commit, in this order.
+        Returns the end time of the last one."""
+        return self._record_all(claim, writes, state)
+
+    def _record_all(self, claim: Claim, writes: Sequence[CheckpointWrite], state: Json | None) -> float | None:
         with self.database.transaction() as connection:
             share_run(connection, claim.run_id)
-            if write.ref.found is not None:
-                lock_leaves(connection, claim, [write.ref.path])
-            flow = FlowTransaction.of(connection, claim, self.ring_times, state)
+            if found := [write.ref.path for write in writes if write.ref.found is not None]:
+                lock_leaves(connection, claim, found)
+            flow = FlowTransaction.of(connection, claim, self.sweep_delays, state)
             if flow is None:
                 return None
             ended_at: Any = flow.now
-            if not flow.write(write):  # an earlier try wrote it
-                at = (steps.c.run_id == claim.run_id, steps.c.path == write.ref.path)
-                ended_at = connection.scalar(select(steps.c.completed_at).where(*at))
+            for write in writes:
+                if not flow.write(write):  # an earlier try wrote it
+                    at = (steps.c.run_id == claim.run_id, steps.c.path == write.ref.path)
+                    ended_at = connection.scalar(select(steps.c.completed_at).where(*at))
             if flow.is_paused:
                 flow.stop()
             flow.close()
@@ -124,11 +136,11 @@ class FlowsSql(StorePart):
             share_run(connection, claim.run_id)
             if write is not None:
                 lock_leaves(connection, claim, [write.ref.path])
-            left, slots = leave(connection, claim, seconds, self.ring_times, state)
+            left, slots = leave(connection, claim, seconds, self.sweep_delays, state)
             if left is None:
                 return None
             writer = HistoryWriter(connection, claim.run_id, left.executor_id)
-            flow = FlowTransaction(connection, claim, writer, left.now, self.ring_times, state=state)
+            flow = FlowTransaction(connection, claim, writer, left.now, self.sweep_delays, state=state)
             if write is not None:
                 flow.write(write)
             flow.record_suspended(seconds)
@@ -142,7 +154,7 @@ class FlowsSql(StorePart):
         """Insert the child run and its checkpoint, which does not wait for the child. None: the flow has moved on."""
         with self.database.transaction() as connection:
             share_run(connection, claim.run_id)
-            flow = FlowTransaction.of(connection, claim, self.ring_times, state)
+            flow = FlowTransaction.of(connection, claim, self.sweep_delays, state)
             if flow is None:
                 return None
             at = (steps.c.run_id == claim.run_id, steps.c.path == ref.path)

@@ -22,16 +22,16 @@ from sqlalchemy import (
 )
 
 from rival_client.db.guards import run_can, step_can
-from rival_client.db.locks import share_run
+from rival_client.db.locks import shares_run
 from rival_client.db.run_tables import attempts, in_status, runs, steps
 from rival_client.db.types import after, now, one_of
 from rival_client.model import statuses
 from rival_client.model.payload import Json
 from rival_client.model.starts.queues import Route, ServedQueues
 from rival_client.model.statuses import RUN_TERMINAL
-from rival_client.model.timers import EARLY, Look, backoff
+from rival_client.model.timers import EARLY, NextLook, backoff
 from rival_client.sql.recovery import chosen as chosen
-from rival_workers.store.claim_records import NO_FACTS, Claim, RunFacts, WorkflowVersion
+from rival_workers.store.claim_records import NO_FACTS, Claim, Expired, NotYet, RunFacts, WorkflowVersion
 from rival_workers.store.sweep_records import Due, RunningAttempt, SweepOptions
 
 ATTEMPT_COLUMNS = (
@@ -110,11 +110,13 @@ def leave_running(
     if verb == "expire_step":
         # A step of a paused run expires when the run is resumed.
         leaves = leaves.where(~steps.c.paused)
-    row = connection.execute(leaves.where(steps.c.slots.is_(None)).returning(*columns)).first()
+    # An update that has waited for another transaction keeps the row locked, also if its guard does not match any more:
+    # so the lock of the run comes first, within the statement.
+    plain = leaves.where(shares_run(connection, claim.run_id), steps.c.slots.is_(None))
+    row = connection.execute(plain.returning(*columns)).first()
     if row is not None:
         return row, []
-    # Stale, or the step has slots. Nothing is locked yet, so the lock of the run can still be taken first.
-    share_run(connection, claim.run_id)
+    # Stale, or the step has slots.
     used = connection.scalar(select(steps.c.slots).where(guard(claim, verb)).with_for_update())
     if not used:
         return None, []
@@ -183,6 +185,22 @@ def run_goes_on(run_id: str, of: WorkflowVersion | None = None) -> Any:
     )
 
 
+def wrong_moment(
+    connection: Connection, run_id: str, token: int, of: WorkflowVersion | None
+) -> NotYet | Expired | None:
+    """NotYet for a run that could begin at another time."""
+    row = connection.execute(
+        select(runs.c.due_at, runs.c.deadline_at, now().label("now")).where(
+            runs.c.id == run_id, runs.c.token == token, run_can("begin_run"), runs.c.paused_at.is_(None), is_of(of)
+        )
+    ).first()
+    if row is None:
+        return None
+    if row.deadline_at is not None and row.deadline_at <= row.now:
+        return Expired()
+    return None if row.due_at is None else NotYet((row.due_at - row.now).total_seconds())
+
+
 def any_is_past(times: Any) -> ColumnElement[bool]:
     """True if the earliest time of a column has come. Written with min(), Postgres reads one end of the index; for an
     EXISTS it may read the whole table while it has no statistics on rows inserted lately."""
@@ -237,6 +255,8 @@ def in_time() -> ColumnElement[bool]:
 
 def is_served(served: ServedQueues) -> ColumnElement[bool]:
     """True if a worker that serves these queues may run the step."""
+    if served.every:
+        return true()
     named = steps.c.queue.in_(served.names)
     return or_(steps.c.queue.is_(None), named) if None in served else named
 
@@ -254,7 +274,7 @@ def facts_of(run: Any) -> RunFacts:
 FACTS = (runs.c.labels, runs.c.deadline_at, runs.c.error, runs.c.priority, runs.c.policies, now().label("now"))
 
 
-def next_look(look: Look, *limits: Any) -> dict[str, Any]:
+def next_look(look: NextLook, *limits: Any) -> dict[str, Any]:
     """The columns that say when the keeper looks at the row, at the latest at the first of the limits."""
     return {"ring_at": earliest(after(look.seconds), *limits), "rings": look.rings}
 

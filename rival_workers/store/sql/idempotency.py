@@ -19,7 +19,7 @@ from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.limits.limits import rank_of
 from rival_client.model.payload import Json, serialise
-from rival_client.sql.gates import Grant
+from rival_client.sql.grants import Grant
 from rival_client.sql.history import record
 from rival_client.sql.idempotency import delete_expired_keys, end_ownership, gate_of, grant_waiting, is_owned, lock_key
 from rival_client.sql.limit_rows import dialect_of

@@ -18,15 +18,15 @@ from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.kinds import EXTERNAL, ITEM
 from rival_client.model.limits.limits import Limit
-from rival_client.model.limits.singletons import singleton_of
 from rival_client.model.starts.queues import Route
 from rival_client.model.timers import EARLY
 from rival_client.sql.external_steps import ATTEMPT, COMPLETED, FAILED
-from rival_client.sql.gates import Grant
+from rival_client.sql.grants import Grant
 from rival_client.sql.history import record
 from rival_client.sql.wake import suspend_run, wake_run
 from rival_workers.store.claim_records import Claim, Claimed, NotYet, Queued, Refused, WorkflowVersion
-from rival_workers.store.sql.admission import Admission, Admitted, Applicant, Early, Full, with_gates
+from rival_workers.store.sql.admission import Admission, with_gates
+from rival_workers.store.sql.applicants import Admitted, Applicant, Early, Full
 from rival_workers.store.sql.guards import (
     FACTS,
     earlier_limit,
@@ -44,6 +44,7 @@ from rival_workers.store.sql.guards import (
 )
 from rival_workers.store.sql.locks import change_locked
 from rival_workers.store.sql.part import StorePart
+from rival_workers.store.sql.singletons import applicant_of, run_before, slot_name
 
 _STEP = tuple(
     steps.c[name]
@@ -81,6 +82,7 @@ class LimitedStartsSql(StorePart):
         *,
         of: WorkflowVersion | None,
         within: float | None,
+        policy: str | None,
     ) -> Start:
         """None: stale, or the step still waits."""
 
@@ -91,13 +93,30 @@ class LimitedStartsSql(StorePart):
                 step = connection.execute(_locked_step(claim, of).where(*may_start)).first()
                 if step is None:
                     return other_than(connection, claim.run_id, of), ()
-                start = _StepStart(connection, claim, step, executor, timeout)
+                start = _StepStart(connection, claim, step, executor, timeout, policy)
                 early = EARLY if within is None else within
                 return start.attempt(its_limits, self.ring_grace, all_shards, early), start.grants
 
-        start, grants = with_gates(self.database, once)
+        def fast() -> tuple[Start, Sequence[Grant]] | None:
+            return self._claim_at_new_gate(claim, timeout, executor, its_limits, of, within, policy)
+
+        start, grants = with_gates(self.database, once, fast)
         self._publish_grants(grants)
         return start
+
+    def _claim_at_new_gate(
+        self,
+        claim: Claim,
+        timeout: float | None,
+        executor: str,
+        its_limits: Sequence[Limit],
+        of: WorkflowVersion | None,
+        within: float | None,
+        policy: str | None,
+    ) -> tuple[Start, Sequence[Grant]] | None:
+        """Called after gates were inserted, since a fast path may fit then. Returns its result and the grants to
+        publish; None: this store has no fast path."""
+        return None
 
     def _admit_run(
         self,
@@ -119,14 +138,15 @@ class LimitedStartsSql(StorePart):
         run = connection.execute(wanted).first()
         if run is None:
             return None
-        route = {"level": run.priority or 0, "queue": run.queue}
-        since = None if singleton_of(run.policies) is None else run.due_at or run.created_at
-        applicant = Applicant(run_id, "", token + 1, run.workflow, run.version, **route, since=since)
+        applicant = applicant_of(run, token + 1)
         values = {"input": run.input, "labels": run.labels, "run": {"id": run_id}}
+        # Before the gates are locked: the order of locks.
+        before = run_before(connection, run)
         admission = Admission(connection, applicant, applicant.wants(its_limits, values), self.ring_grace, all_shards)
         if admission.is_waiting:
             return None
-        match admission.decide():
+        admission.passes_at = slot_name(run) if before is None else None
+        match admission.decide() if before is None else admission.wait_behind(*before):
             case Early(seconds):
                 return NotYet(seconds)
             case Admitted() as admitted:
@@ -161,10 +181,16 @@ class _StepStart:
     """The start of one step whose row is locked."""
 
     def __init__(
-        self, connection: Connection, claim: Claim, step: Row[Any], executor: str, timeout: float | None
+        self,
+        connection: Connection,
+        claim: Claim,
+        step: Row[Any],
+        executor: str,
+        timeout: float | None,
+        policy: str | None,
     ) -> None:
         self._connection, self._claim, self._step = connection, claim, step
-        self._executor, self._timeout = executor, timeout
+        self._executor, self._timeout, self._policy = executor, timeout, policy
         #: Tickets granted to other steps and runs.
         self.grants: Sequence[Grant] = ()
         # Lock the run before any gate: its status changes with that of the step.
@@ -224,7 +250,7 @@ class _StepStart:
     ) -> Claimed:
         claim, step = self._claim, self._step
         at: dict[str, Any] = {} if admitted is None or admitted.at is None else {"started_at": admitted.at}
-        started = step_starts(claim, self._executor, self._timeout).values(slots=slots, **at)
+        started = step_starts(claim, self._executor, self._timeout, self._policy).values(slots=slots, **at)
         change_locked(self._connection, started, self._what)
         wake_run(self._connection, claim.run_id)
         attempt = step.attempts + 1
@@ -283,7 +309,7 @@ def _is_answered(step: Row[Any]) -> bool:
 
 def _refusal(full: Full) -> Refused | None:
     limit = full.wanted.limit
-    if limit.on_full == "wait" and not full.is_crowded:
+    if full.why is None:
         return None
     on_full = "fail" if limit.on_full == "wait" else limit.on_full
-    return Refused(limit.gate_name, full.wanted.key, limit.max, on_full, full.is_crowded)
+    return Refused(limit.gate_name, full.wanted.key, on_full, full.why)

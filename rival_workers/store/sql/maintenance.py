@@ -37,7 +37,7 @@ from rival_client.db.types import after, now
 from rival_client.model.policies.rulebook import Rulebook
 from rival_client.sql.fleet_rules import read_rulebook, version_number
 from rival_client.sql.recovery import make_due
-from rival_workers.store.sql.events import delete_deliveries
+from rival_workers.store.sql.event_waits import delete_deliveries
 from rival_workers.store.sql.guards import STEP_ROUTE, any_is_past, backed_off, chosen, due_of, earliest
 from rival_workers.store.sql.part import StorePart
 from rival_workers.store.sql.sweeps import due_tickets
@@ -82,8 +82,7 @@ class MaintenanceSql(StorePart):
 
     def due(self, options: SweepOptions) -> list[Due]:
         """Rows that are due. Each is postponed by a backoff at once, so that several keepers share the work, and a row
-        that no worker can run is not returned in every round.
-        """
+        that no worker can run is not returned in every round."""
         with self.database.autocommit() as connection:
             # Most rounds find nothing, so this check must be cheap.
             seen = connection.execute(_ANYTHING_DUE).one()
@@ -175,7 +174,7 @@ class MaintenanceSql(StorePart):
         joined = select(*columns).join(runs, runs.c.id == steps.c.run_id)
         return list(connection.execute(joined.where(tuple_(steps.c.run_id, steps.c.path).in_(keys)))) if keys else []
 
-    def ring_all(self, within: float, limit: int) -> int:
+    def make_all_due(self, within: float, limit: int) -> int:
         """The broker lost its data: make up to `limit` rows due now that would be due `within` seconds. Rows that wait
         for a later time, and parked rows, stay. Returns the number of changed rows."""
         with self.database.transaction() as connection:

@@ -17,7 +17,7 @@ from rival_client.model.payload import Json
 from rival_client.model.policies.step_config import StepConfig, shortest
 from rival_client.model.starts.priorities import level_of
 from rival_client.model.starts.queues import ServedQueues
-from rival_client.model.timers import Look, is_near, look_at
+from rival_client.model.timers import NextLook, is_near, look_at
 from rival_client.sql.gates import leave
 from rival_client.sql.history import HistoryWriter
 from rival_client.sql.idempotency import end_ownership
@@ -160,7 +160,7 @@ class OpenRowsSql:
         if self.claim_for is None or self.claimed is not None or paused or config.limits or elsewhere:
             self.opened.append(opening)
             self.writer.add(entries.SCHEDULED, opening.path, kind=opening.kind, **item, **own)
-            return {"status": statuses.PENDING, **look_within(Look(self.ring_grace, 0), config)}
+            return {"status": statuses.PENDING, **look_within(NextLook(self.ring_grace, 0), config)}
         self.claimed = opening
         self.writer.add(entries.CLAIMED, opening.path, kind=opening.kind, attempt=1, **item, **own)
         timeout = after_or_never(shortest(config.limit, config.step_deadline))
@@ -194,7 +194,7 @@ def own_values(config: StepConfig, delay: float, *, began: bool) -> dict[str, An
     return {name: value for name, value in values.items() if value is not None}
 
 
-def look_within(look: Look, config: StepConfig, delay: float = 0.0) -> dict[str, Any]:
+def look_within(look: NextLook, config: StepConfig, delay: float = 0.0) -> dict[str, Any]:
     """The keeper looks at the row at the latest at the first of its limits."""
     start_by = None if config.queue_timeout is None else delay + config.queue_timeout
     seconds = shortest(look.seconds, start_by, config.step_deadline)

@@ -48,10 +48,10 @@ from rival_workers.store.sql.reopened_runs import (
     highest_token,
     in_chunks,
     open_run,
-    policies_of,
     refuse_taken_place,
     revive_steps,
     rows_of,
+    ruled_policies,
 )
 from rival_workers.store.sql.singletons import retake_slot
 
@@ -106,7 +106,7 @@ class OperatorSql(StorePart):
         if not rows and order.verb == "retry":
             return self._begin_again(connection, run, order)
         with refused(order.verb, run_id):
-            policies = policies_of(connection, run)
+            policies = ruled_policies(connection, run)
             cut = choose(policies.plan, rows)
         refuse_taken_place(connection, run_id, order.verb)
         children = children_of(connection, run_id, cut.deleted)
@@ -153,7 +153,7 @@ class OperatorSql(StorePart):
             what,
             by=order.by,
             reason=order.reason,
-            undone=cut.deleted,
+            deleted=cut.deleted,
             opened=[one.path for one in cut.opens],
             revived=[one.path for one in cut.revived],
         )

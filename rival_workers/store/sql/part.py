@@ -11,7 +11,9 @@ from sqlalchemy import Connection
 from rival_client.db.database import Database
 from rival_client.model.payload import DEFAULT_LIMIT
 from rival_client.model.starts.queues import ServedQueues
-from rival_client.sql.gates import Grant, leave
+from rival_client.sql.gates import leave
+from rival_client.sql.grants import Grant
+from rival_workers.store.database_clock import DatabaseClock
 
 
 class StorePart:
@@ -30,6 +32,7 @@ class StorePart:
         """`served`: the queues of the worker, which claims no step of another queue."""
         self.database, self.served = database, served or ServedQueues()
         self.ring_grace, self.near, self.max_payload = ring_grace, near, max_payload
+        self.database_clock = DatabaseClock()
 
     def close(self) -> None:
         self.database.dispose()

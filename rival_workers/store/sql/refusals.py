@@ -42,7 +42,8 @@ def compensated(verb: str, status: str, step: str, stopped: Sequence[str]) -> st
 
 def checkpoint(verb: str, step: str, flow: str) -> str:
     """A flow continues in its own code after a checkpoint, so the plan cannot continue from there."""
-    return f"{step!r} is a checkpoint of flow {flow!r}: {verb} {flow!r} as a whole, or rewind the run to {step!r}"
+    again = f"rewind the run to {step!r} to run it again"
+    return f"{step!r} is a checkpoint of flow {flow!r}: {again}, or {verb} {flow!r} as a whole"
 
 
 def unknown_step(step: str, still_open: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ only finds children that must be retried with their parent; the caller retries t
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,7 +17,8 @@ from rival_client.errors import NotPossible, RivalError
 from rival_client.model import statuses
 from rival_client.model.kinds import CHILD_RESULT, FLOW, FLOW_WAIT
 from rival_client.model.transitions import run_sources
-from rival_client.sql.workflows import workflow_version
+from rival_client.sql.fleet_rules import read_rulebook
+from rival_client.sql.workflows import workflow_at, workflow_version
 from rival_workers.engine.policies import Policies, load_policies
 from rival_workers.engine.rewind_flows import culprits_of
 from rival_workers.engine.rewind_plan import Revived, RewindPlan, Row
@@ -115,18 +117,18 @@ def revive_steps(connection: Connection, run_id: str, revived: Iterable[Revived]
 # -- children -----------------------------------------------------------------------------------------------
 
 
-def children_of(connection: Connection, run_id: str, undone: Sequence[str]) -> tuple[str, ...]:
+def children_of(connection: Connection, run_id: str, deleted: Sequence[str]) -> tuple[str, ...]:
     """The children that the rewound steps started."""
     found = connection.execute(
         select(runs.c.id, runs.c.parent_path)
         .where(runs.c.parent_run_id == run_id)
         .order_by(runs.c.created_at, runs.c.id)
     )
-    gone = set(undone)
+    gone = set(deleted)
     return tuple(row.id for row in found if row.parent_path in gone)
 
 
-def children_to_retry(connection: Connection, run: Any, undone: Sequence[str]) -> tuple[str, ...]:
+def children_to_retry(connection: Connection, run: Any, deleted: Sequence[str]) -> tuple[str, ...]:
     """Spawned children that were cancelled with their parent, and those whose failures its flow would receive again. A
     child of `ctx.call` is not among them: its checkpoint is deleted, and the flow starts another child."""
     found = connection.execute(
@@ -134,7 +136,7 @@ def children_to_retry(connection: Connection, run: Any, undone: Sequence[str]) -
         .where(runs.c.parent_run_id == run.id, runs.c.status.in_(run_sources("retry_run")))
         .order_by(runs.c.created_at, runs.c.id)
     ).all()
-    gone = set(undone)
+    gone = set(deleted)
     spawned = [one for one in found if one.parent_path not in gone]
     failures = _received_failures(connection, run.id, gone) if spawned else set()
     return tuple(one.id for one in spawned if one.id in failures or _was_cancelled_with(one, run))
@@ -145,24 +147,31 @@ def _was_cancelled_with(child: Any, run: Any) -> bool:
     return bool(run.status == child.status == statuses.CANCELLED and child.completed_at >= run.completed_at)
 
 
-def _received_failures(connection: Connection, run_id: str, undone: set[str]) -> set[str]:
+def _received_failures(connection: Connection, run_id: str, deleted: set[str]) -> set[str]:
     """The children whose failures the deleted checkpoints received."""
     found = connection.execute(
         select(steps.c.path, steps.c.item).where(
             steps.c.run_id == run_id, steps.c.kind == CHILD_RESULT, steps.c.status == statuses.FAILED
         )
     )
-    return {row.item for row in found if row.path in undone and isinstance(row.item, str)}
+    return {row.item for row in found if row.path in deleted and isinstance(row.item, str)}
 
 
 # -- what it is planned from ----------------------------------------------------------------------------------
 
 
-def policies_of(connection: Connection, run: Any) -> Policies:
-    info = workflow_version(connection, run.workflow, run.version)
+def policies_of(connection: Connection, run: Any, at: dt.datetime | None = None) -> Policies:
+    """The policies of the run's version as registered now, or as they were `at` a time."""
+    its = run.workflow, run.version
+    info = workflow_version(connection, *its) if at is None else workflow_at(connection, *its, at)
     if info is None:
         raise RivalError(f"Version {run.version} of workflow {run.workflow!r} is no longer in the database.")
     return load_policies(info.name, info.plan, info.policies)
+
+
+def ruled_policies(connection: Connection, run: Any) -> Policies:
+    """With the rules of the run and those of the fleet now."""
+    return policies_of(connection, run).over(run.policies, read_rulebook(connection), run.labels)
 
 
 def rows_of(connection: Connection, run_id: str) -> list[Row]:

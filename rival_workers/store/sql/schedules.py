@@ -19,7 +19,7 @@ from rival_client.model.payload import dump, load
 from rival_client.model.starts.planned_schedules import Planned, run_id_at, ticks_to_run
 from rival_client.model.starts.start_options import StartOptions
 from rival_client.model.starts.starts import Start
-from rival_client.sql.run_inserts import insert_runs
+from rival_client.sql.run_inserts import insert_or_queue
 from rival_client.sql.schedules import put_schedule, remove_own_schedule
 from rival_client.sql.workflows import current_workflow
 from rival_workers.store.sql.guards import any_is_past
@@ -97,9 +97,7 @@ class SchedulesSql(StorePart):
     def _start(self, connection: Connection, start: Start) -> list[Fired]:
         if not start.inputs:
             return []
-        created = insert_runs(connection, start, self.ring_grace)
-        if start.may_queue and start.missing(created):
-            created |= insert_runs(connection, start.queued(created), self.ring_grace)
+        created = insert_or_queue(connection, start, self.ring_grace)
         workflow = start.workflow
         named = (workflow.name, workflow.version, start.route)
         return [Fired(run_id, *named) for run_id in start.inputs if run_id in created]

@@ -36,7 +36,7 @@ from rival_workers.store.sql.composite_results import Outcome
 from rival_workers.store.sql.guards import guard
 from rival_workers.store.sql.locks import change_locked
 from rival_workers.store.sql.operator import OperatorSql, operated, refused
-from rival_workers.store.sql.reopened_runs import policies_of, refuse_taken_place, rows_of
+from rival_workers.store.sql.reopened_runs import refuse_taken_place, rows_of, ruled_policies
 from rival_workers.store.sql.scopes import below
 from rival_workers.store.sql.singletons import retake_slot
 
@@ -65,7 +65,7 @@ class SettledStepsSql(OperatorSql):
         advance: Callable[[Plan, str, End, str], Advance],
     ) -> Operated:
         run = lock_run(connection, run_id, order.if_entry)
-        policies, path = policies_of(connection, run), order.step or ""
+        policies, path = ruled_policies(connection, run), order.step or ""
         if run.status == statuses.PENDING:
             raise NotPossible(order.verb, run_id, refusals.not_begun(order.verb, path))
         reopened = self._reopened_for(connection, run, policies, order)
@@ -101,14 +101,18 @@ class SettledStepsSql(OperatorSql):
         if run.status not in run_sources("retry_run"):
             return FinishResult()
         refuse_taken_place(connection, run.id, order.verb)
+        rows = rows_of(connection, run.id)
         with refused(order.verb, run.id):
-            cut = retry(policies.plan, rows_of(connection, run.id))
-        stopped = [one.path for one in cut.opens]
-        if order.step not in stopped:
-            undone = any(is_compensation(path) for path in cut.deleted)
-            why = refusals.compensated if undone else refusals.stopped_elsewhere
-            raise NotPossible(order.verb, run.id, why(order.verb, run.status, order.step or "", stopped))
-        return self._apply(connection, policies, run.id, cut, order)
+            cut = retry(policies.plan, rows)
+        stopped, path = [one.path for one in cut.opens], order.step or ""
+        if path in stopped:
+            return self._apply(connection, policies, run.id, cut, order)
+        flow = _flow_above(connection, run.id, path) if any(one.path == path for one in rows) else None
+        if flow in stopped:
+            raise NotPossible(order.verb, run.id, refusals.checkpoint(order.verb, path, flow))
+        undone = any(is_compensation(one) for one in cut.deleted)
+        why = refusals.compensated if undone else refusals.stopped_elsewhere
+        raise NotPossible(order.verb, run.id, why(order.verb, run.status, path, stopped))
 
 
 def open_step(connection: Connection, run_id: str, path: str, verb: str) -> Any:

@@ -7,13 +7,13 @@ begins, if it is free.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, Row, func, select, update
 from sqlalchemy.exc import DBAPIError
 
 from rival_client.db.limit_tables import gates, tickets
-from rival_client.db.run_tables import runs
+from rival_client.db.run_tables import NOT_BEGUN, SINGLETON_KEY, STARTED_AT, runs
 from rival_client.db.types import now
 from rival_client.errors import NotPossible
 from rival_client.model.limits.limits import Limit
@@ -21,10 +21,17 @@ from rival_client.model.limits.singletons import singleton_limit, singleton_of
 from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.sql.gates import lock_gates
 from rival_client.sql.limit_rows import make_gates
+from rival_workers.store.sql.applicants import Applicant
+from rival_workers.store.sql.guards import may_begin_now
 from rival_workers.store.sql.locks import change_locked
 
 #: The transaction of a producer may hold the place; a worker does not wait for its end.
 _PATIENCE = "20ms"
+#: What `applicant_of` reads.
+APPLICANT = tuple(
+    runs.c[name]
+    for name in ("id", "token", "workflow", "version", "queue", "priority", "policies", "created_at", "due_at")
+)
 #: SQLSTATEs of a unique violation and of a lock timeout.
 _TAKEN = ("23505", "55P03")
 
@@ -50,6 +57,48 @@ def take_place(connection: Connection, run_id: str, workflow: str, policies: Map
     except DBAPIError as error:
         if getattr(error.orig, "sqlstate", None) not in _TAKEN:
             raise
+
+
+class RunBefore(NamedTuple):
+    """A run with the same key that was started before, and has not begun. `applicant`: None if another transaction has
+    locked its row; that one starts the run, or ends it."""
+
+    #: The name of the gate at which others wait for it.
+    slot: str
+    run_id: str
+    applicant: Applicant | None
+
+
+def slot_name(run: Row[Any]) -> str | None:
+    """The name of the gate of its key."""
+    key = singleton_of(run.policies)
+    return None if key is None else singleton_limit(run.workflow, key).gate_name
+
+
+def run_before(connection: Connection, run: Row[Any]) -> RunBefore | None:
+    """The first run that must begin before this one, which is locked: the order is that of the starts, however their
+    messages arrive. Runs that are paused or not due yet do not keep others waiting."""
+    key = singleton_of(run.policies)
+    if key is None:
+        return None
+    same_key: tuple[Any, ...] = (runs.c.workflow == run.workflow, key == SINGLETON_KEY, NOT_BEGUN)
+    can_begin: tuple[Any, ...] = (*same_key, runs.c.paused_at.is_(None), may_begin_now())
+    in_order = select(runs.c.id).where(*can_begin).order_by(STARTED_AT, runs.c.created_at, runs.c.id).limit(1)
+    first = connection.scalar(in_order)
+    if first is None or first == run.id:
+        return None
+    # With a try-lock: each transaction here has locked its own run already.
+    wanted = select(*APPLICANT).where(runs.c.id == first, *can_begin).with_for_update(key_share=True, skip_locked=True)
+    row = connection.execute(wanted).first()
+    slot = singleton_limit(run.workflow, key).gate_name
+    return RunBefore(slot, first, None if row is None else applicant_of(row, row.token))
+
+
+def applicant_of(run: Row[Any], token: int) -> Applicant:
+    """A run that asks to begin. `token`: the one that it has while it waits."""
+    route = {"level": run.priority or 0, "queue": run.queue}
+    since = None if singleton_of(run.policies) is None else run.due_at or run.created_at
+    return Applicant(run.id, "", token, run.workflow, run.version, **route, since=since)
 
 
 def retake_slot(connection: Connection, run_id: str, verb: str) -> None:

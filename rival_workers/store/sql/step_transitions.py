@@ -11,7 +11,6 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
 
-from rival_client.db.guards import run_can
 from rival_client.db.locks import share_run
 from rival_client.db.run_tables import runs, steps
 from rival_client.db.types import after, now
@@ -23,7 +22,8 @@ from rival_client.model.limits.singletons import rules_of, singleton_of
 from rival_client.model.payload import NULL
 from rival_client.model.starts.priorities import given_priority
 from rival_client.model.timers import look_at
-from rival_client.sql.gates import Grant
+from rival_client.sql.breaker_waits import add_wait
+from rival_client.sql.grants import Grant
 from rival_client.sql.history import HistoryWriter, record
 from rival_client.sql.tickets import withdraw
 from rival_client.sql.wake import wake_run
@@ -31,11 +31,10 @@ from rival_workers.engine.decisions import End, FallBack, Retry
 from rival_workers.engine.effects import Advance
 from rival_workers.engine.paths import is_fallback, is_reaction
 from rival_workers.store.claim_records import (
+    BeginOutcome,
     BeginResult,
-    Begun,
     BudgetSpent,
     Claim,
-    Expired,
     FinishResult,
     HasRules,
     NotYet,
@@ -44,6 +43,7 @@ from rival_workers.store.claim_records import (
     Without,
     WorkflowVersion,
 )
+from rival_workers.store.group_commits import FinishStep, claim_of_next
 from rival_workers.store.sql.admission import with_gates
 from rival_workers.store.sql.apply_effects import EffectsSql
 from rival_workers.store.sql.composite_results import Outcome
@@ -52,13 +52,13 @@ from rival_workers.store.sql.guards import (
     FACTS,
     earliest,
     facts_of,
-    is_of,
     leave_running,
     may_begin_now,
     next_look,
     other_than,
     record_attempt,
     run_leaves_pending,
+    wrong_moment,
 )
 from rival_workers.store.sql.limited_starts import LimitedStartsSql
 from rival_workers.store.sql.locks import in_lock_order
@@ -82,17 +82,17 @@ class StepTransitionsSql(LimitedStartsSql):
         of: WorkflowVersion | None = None,
         limits: Sequence[Limit] = (),
         without: Without | None = None,
-    ) -> Begun:
+    ) -> BeginOutcome:
         """Start the run and open its first step; without `claim_for`, a message claims the step. Returns a
         WorkflowVersion, here and in `claim_step`, if nothing was done because the run has another version than `of`.
         `limits`: of whole runs; Queued: one of them is full, and the run waits. `without`: see `HasRules`."""
         grants: list[Grant] = []
 
-        def once(all_shards: bool) -> Begun:
+        def once(all_shards: bool) -> BeginOutcome:
             grants.clear()
             return in_lock_order(self.database, run_id, lambda connection, alone: begin(connection, alone, all_shards))
 
-        def begin(connection: Connection, alone: bool, all_shards: bool) -> Begun:
+        def begin(connection: Connection, alone: bool, all_shards: bool) -> BeginOutcome:
             if without is not None and (rules := _rules(connection, run_id, without)):
                 return rules
             admitted = self._admit_run(connection, run_id, token, of, limits, all_shards, grants)
@@ -102,7 +102,7 @@ class StepTransitionsSql(LimitedStartsSql):
             begins = run_leaves_pending(run_id, token, of).where(may_begin_now()).values(slots=slots)
             run = None if admitted is None else connection.execute(begins.returning(*_BEGUN)).first()
             if run is None:
-                return _wrong_moment(connection, run_id, token, of) or other_than(connection, run_id, of)
+                return wrong_moment(connection, run_id, token, of) or other_than(connection, run_id, of)
             take_place(connection, run_id, run.workflow, run.policies)
             following = self._following(connection, run_id, claim_for, advance, alone, by=claim_for)
             following.writer.add(entries.STARTED, **started_detail(run))
@@ -129,6 +129,24 @@ class StepTransitionsSql(LimitedStartsSql):
             return self._finish(connection, claim, end, advance, claim_for, alone)
 
         return in_lock_order(self.database, claim.run_id, once)
+
+    def finish_steps(self, steps: Sequence[FinishStep]) -> list[FinishResult]:
+        """End steps that have run one after the other, in one transaction: each end claims the next step, but only the
+        first step has a row. Returns the results of those that have ended: none if the first is stale, and fewer if one
+        of them could not claim the next, because the run is paused."""
+
+        def once(connection: Connection, alone: bool) -> list[FinishResult]:
+            done: list[FinishResult] = []
+            for step in steps:
+                claim = step.claim if not done else claim_of_next(done[-1], step.claim)
+                how = (step.end, step.advance, step.claim_for, alone)
+                finished = None if claim is None else self._finish(connection, claim, *how)
+                if finished is None:
+                    break
+                done.append(finished)
+            return done
+
+        return in_lock_order(self.database, steps[0].claim.run_id, once)
 
     def _finish(
         self,
@@ -181,10 +199,10 @@ class StepTransitionsSql(LimitedStartsSql):
         following.served, following.only_inline = self.served, advance.only_inline
         return following
 
-    def retry_step(self, claim: Claim, retry: Retry, *, rung: bool) -> int | BudgetSpent | None:
-        """`rung`: the caller publishes a message with a countdown. Otherwise the keeper does, just before it is due."""
+    def retry_step(self, claim: Claim, retry: Retry, *, published: bool) -> int | BudgetSpent | None:
+        """`published`: the caller publishes a message with a countdown. Otherwise the keeper does, just before it."""
         verb = "retry_step" if claim.guard == "execution_token" else "time_out_retry"
-        look = next_look(look_at(retry.left, rung, self.ring_grace), steps.c.deadline_at)
+        look = next_look(look_at(retry.left, published, self.ring_grace), steps.c.deadline_at)
         waits = {"state": retry.state, "error": retry.error, "due_at": after(retry.left), **look}
         waits |= {} if retry.fallback is None else {"fallback": retry.fallback}
         with self.database.transaction() as connection:
@@ -199,12 +217,12 @@ class StepTransitionsSql(LimitedStartsSql):
                 connection.rollback()
                 return BudgetSpent(retry.budget or 0)
             record_attempt(connection, claim, step, retry.outcome, retry.error)
-            told = HistoryWriter(connection, claim.run_id, _who(claim, step, retry.outcome))
+            writer = HistoryWriter(connection, claim.run_id, _who(claim, step, retry.outcome))
             if retry.outcome != entries.FAILED:
-                told.add(retry.outcome, claim.path, error=retry.error)
+                writer.add(retry.outcome, claim.path, error=retry.error)
             if retry.fallback is not None:
-                told.add(entries.FELL_BACK, claim.path, fallback=retry.fallback, error=retry.error, state=retry.state)
-            told.add(
+                writer.add(entries.FELL_BACK, claim.path, fallback=retry.fallback, error=retry.error, state=retry.state)
+            writer.add(
                 entries.RETRIED,
                 claim.path,
                 attempt=step.attempts,
@@ -213,15 +231,15 @@ class StepTransitionsSql(LimitedStartsSql):
                 state=retry.state,
                 budget_left=left,
             )
-            told.write()
+            writer.write()
             grants = self._leave(connection, slots)
         self._publish_grants(grants)
         return int(step.execution_token)
 
-    def postpone_step(self, claim: Claim, seconds: float, breaker: str, *, rung: bool) -> int | None:
+    def postpone_step(self, claim: Claim, seconds: float, breaker: str, *, published: bool) -> int | None:
         """Postpone a step whose circuit breaker is open: its function was not called, and it is claimed again in
-        `seconds`. `rung`: as in `retry_step`."""
-        look = next_look(look_at(seconds, rung, self.ring_grace), steps.c.deadline_at)
+        `seconds`. `published`: as in `retry_step`."""
+        look = next_look(look_at(seconds, published, self.ring_grace), steps.c.deadline_at)
         waits = {"attempts": steps.c.attempts - 1, "due_at": after(seconds), **look}
         with self.database.transaction() as connection:
             step, slots = leave_running(
@@ -231,6 +249,7 @@ class StepTransitionsSql(LimitedStartsSql):
                 return None
             by = step.executor_id
             record(connection, claim.run_id, claim.path, entries.POSTPONED, by=by, breaker=breaker, seconds=seconds)
+            add_wait(connection, claim.run_id, claim.path, step.execution_token, breaker)
             grants = self._leave(connection, slots)
         self._publish_grants(grants)
         return int(step.execution_token)
@@ -290,22 +309,6 @@ def started_detail(run: Any) -> dict[str, Any]:
 def as_text(at: dt.datetime) -> str:
     """Format a time exactly as the fast path does."""
     return at.astimezone(dt.UTC).isoformat(timespec="microseconds")
-
-
-def _wrong_moment(
-    connection: Connection, run_id: str, token: int, of: WorkflowVersion | None
-) -> NotYet | Expired | None:
-    """NotYet for a run that could begin at another time."""
-    row = connection.execute(
-        select(runs.c.due_at, runs.c.deadline_at, now().label("now")).where(
-            runs.c.id == run_id, runs.c.token == token, run_can("begin_run"), runs.c.paused_at.is_(None), is_of(of)
-        )
-    ).first()
-    if row is None:
-        return None
-    if row.deadline_at is not None and row.deadline_at <= row.now:
-        return Expired()
-    return None if row.due_at is None else NotYet((row.due_at - row.now).total_seconds())
 
 
 def _who(claim: Claim, step: Row[Any], outcome: str) -> str | None:

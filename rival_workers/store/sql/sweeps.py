@@ -16,7 +16,8 @@ from rival_client.db.run_tables import runs, steps
 from rival_client.db.types import after, now
 from rival_client.model import statuses
 from rival_client.model.kinds import STEP
-from rival_client.sql.gates import Grant, leave, lock_gates, look_again
+from rival_client.sql.gates import leave, lock_gates, look_again
+from rival_client.sql.grants import Grant
 from rival_client.sql.idempotency import sweep_key
 from rival_workers.store.sql.guards import backed_off, chosen
 from rival_workers.store.sql.part import StorePart
@@ -29,7 +30,7 @@ _HEAD = 100
 
 
 def due_tickets(connection: Connection, options: SweepOptions) -> list[Row[Any]]:
-    """Granted tickets whose message was probably lost, as rows like those of due steps."""
+    """Granted tickets whose message was probably lost, with the columns of due steps."""
     due = (
         select(tickets.c.run_id, tickets.c.path)
         .where(tickets.c.ring_at <= now())
@@ -129,8 +130,8 @@ def _look(connection: Connection, gate_id: int, grace: float) -> list[Grant]:
 def _withdraw_stale(
     connection: Connection, which: ColumnElement[bool], order: ColumnElement[Any], grace: float
 ) -> list[Grant]:
-    """Withdraw those of the first tickets whose row has moved on or was deleted. Limited, because very many
-    may wait."""
+    """Of the first tickets, withdraw those with which no step or run waits any more. Limited, because very many may
+    wait."""
     head = connection.execute(select(tickets.c.run_id, tickets.c.path).where(which).order_by(order).limit(_HEAD)).all()
     if not head:
         return []

@@ -204,7 +204,7 @@ def fails(run: Any) -> None:
     raise ValueError("the saga fails")
 
 
-def told(run: Any) -> None:
+def report(run: Any) -> None:
     effect(run)
 
 
@@ -215,7 +215,7 @@ def told(run: Any) -> None:
     .for_each("parcels", items=few, do=[step(act, name="pack", compensate=undo)], concurrency=2)
     .parallel("papers", [step(act, name="bill", compensate=undo), step(act, name="label", compensate=undo)])
     .step(fails, name="ship")
-    .on_error(told)
+    .on_error(report)
     .register()
 )
 

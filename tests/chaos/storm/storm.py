@@ -148,13 +148,16 @@ class Storm:
             active = {one.pid for one in self._ledger.executions() if one.at > began}
             missing = [place for place in missing if not self._fleet.pids(place) & active]
         stalled = [f"{place.worker.name} takes no messages: {place.worker.log[-1500:]}" for place in missing]
-        self._settle_probe(producer)
-        return [*self._fleet.deserters, *stalled]
+        unfinished = self._settle_probe(producer)
+        return [*self._fleet.deserters, *stalled, *unfinished]
 
-    def _settle_probe(self, producer: Producer) -> None:
+    def _settle_probe(self, producer: Producer) -> list[str]:
         until = time.monotonic() + 60
-        while time.monotonic() < until and producer.open_runs() > 0:
+        while (left := producer.open_runs()) > 0:
+            if time.monotonic() > until:
+                return [f"{left} of the last runs do not end"]
             time.sleep(0.2)
+        return []
 
     # -- the report ---------------------------------------------------------------------------------------------
 

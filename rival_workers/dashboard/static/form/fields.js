@@ -1,9 +1,10 @@
 // Draws the fields of a schema. A field gets a value and `set`; `set(undefined)` makes it absent. What it cannot draw is a JSON box for that field alone.
-import { html, Fragment, useEffect, useRef, useState, Button, Sign } from "../ui.js";
-import { parseJson, wholeNumber } from "../exact.js";
-import { blank, deref, hint, initial, pointerTo, read, valuesOf, variantOf } from "./schema.js";
+import { html, Fragment, useEffect, useRef, useState, Button, Sign, arrows } from "../ui.js";
+import { typedJson, whyNot, wholeNumber } from "../exact.js";
+import { FORMATS, blank, deref, hint, initial, isShaped, pointerTo, read, valuesOf, variantOf } from "./schema.js";
 
-export const idOf = (pointer) => `f${pointer.replaceAll("/", "--").replace(/[^\w-]/g, "_") || "-root"}`;
+/** Of a field's control. Other letters are written as numbers: no two names have the same id. */
+export const idOf = (pointer) => `f${pointer.replaceAll("/", "--").replace(/[^\w-]/gu, (letter) => `_${letter.codePointAt(0).toString(16)}_`) || "-root"}`;
 
 function Errors({ pointer, errors }) {
   const mine = errors.filter((one) => one.pointer === pointer);
@@ -22,13 +23,14 @@ export function Field(props) {
   const none = value === null && found.nullable;
   const notes = html`${found.schema.description && html`<p class="hint">${found.schema.description}</p>`}${found.schema.deprecated && html`<p class="hint wait">deprecated</p>`}`;
   const star = required && html`<em aria-hidden="true">*</em>`;
-  const toggle = found.nullable && html`<label class="sw"><input type="checkbox" role="switch" checked=${none} aria-label=${`${name} is none`} onChange=${(event) => set(event.target.checked ? null : blank(withoutNull(found), root))} />none</label>`;
+  const toggle = found.nullable && html`<label class="sw"><input type="checkbox" role="switch" id=${`${idOf(pointer)}-none`} checked=${none} aria-label=${`${name} is none`} onChange=${(event) => set(event.target.checked ? null : blank(withoutNull(found), root))} />none</label>`;
   const union = useVariant(found, root, value, set);
   if (found.kind === "const") return null;
   if (BLOCKS.has(found.kind)) {
-    const absent = value === undefined && !(required && found.kind === "union");
-    const add = absent && html`<button type="button" class="lk sm" onClick=${() => set(blank(withoutNull(found), root) ?? {})}>give it</button>`;
-    const drop = !absent && !none && !required && html`<button type="button" class="lk sm" aria-label=${`Leave ${name} out`} onClick=${() => set(undefined)}>leave out</button>`;
+    // Of a union of single values the first control is shown at once: there is nothing to fill in before it.
+    const absent = value === undefined && !(found.kind === "union" && (required || blank(withoutNull(found), root) === undefined));
+    const add = absent && html`<button type="button" class="lk sm" onClick=${() => set(blank(withoutNull(found), root) ?? {})}>fill in</button>`;
+    const drop = value !== undefined && !none && !required && html`<button type="button" class="lk sm" aria-label=${`Leave ${name} out`} onClick=${() => set(undefined)}>leave out</button>`;
     return html`<fieldset id=${blockId(found, pointer)} tabindex="-1"><legend>${name} ${star} <span class="hint">${hint(found, root)}</span> ${found.kind === "union" && !absent && !none && html`<${Picker} ...${props} found=${found} union=${union} />`} ${add}${drop}${toggle}</legend>
       ${notes}${!absent && !none && html`<${Block} ...${props} found=${found} union=${union} />`}<${Errors} pointer=${pointer} errors=${errors} /></fieldset>`;
   }
@@ -49,7 +51,8 @@ function withoutNull(found) {
 }
 
 function Block(props) {
-  const { found } = props;
+  const { found, value, name, pointer } = props;
+  if (!isShaped(found, value)) return html`<div class="in-set one"><${JsonBox} ...${props} common=${{ id: `${idOf(pointer)}-json`, "aria-label": `${props.label ?? name} as JSON` }} /></div>`;
   switch (found.kind) {
     case "object": return html`<${ObjectFields} ...${props} schema=${found.schema} />`;
     case "map": return html`<${MapRows} ...${props} />`;
@@ -124,7 +127,7 @@ function TableRows({ found, root, value, set, pointer, errors, name }) {
   const names = Object.keys(items.properties);
   const change = (at, key, one) => set(rows.map((row, nth) => { if (nth !== at) return row; const { [key]: _old, ...rest } = row; void _old; return Object.fromEntries(ordered(one === undefined ? rest : { ...rest, [key]: one }, items)); }));
   const below = (at) => errors.filter((one) => one.pointer === `${pointer}/${at}` || one.pointer.startsWith(`${pointer}/${at}/`));
-  return html`<div class="in-set one"><table class="items"><thead><tr>${names.map((key) => html`<th key=${key}>${key}</th>`)}<th class="w-x"><span class="vh">Remove</span></th></tr></thead><tbody>
+  return html`<div class="in-set one"><table class="items"><thead><tr>${names.map((key) => html`<th key=${key} class=${read(items.properties[key], root).kind === "boolean" && key.length < 8 ? "w-b" : ""}>${key}</th>`)}<th class="w-x"><span class="vh">Remove</span></th></tr></thead><tbody>
     ${rows.map((row, at) => html`<${Fragment} key=${at}><tr id=${idOf(`${pointer}/${at}`)} tabindex="-1">${names.map((key) => { const inner = read(items.properties[key], root); return html`<td key=${key}><${Scalar} schema=${items.properties[key]} root=${root} found=${inner} value=${row?.[key]} set=${(one) => change(at, key, one)} required=${(items.required ?? []).includes(key)} pointer=${`${pointer}/${at}/${key}`} errors=${errors} name=${`${name} ${at + 1} ${key}`} table /></td>`; })}
       <td><${Button} kind="no" sign="x" label=${`Remove ${name} ${at + 1}`} onClick=${() => set(rows.filter((_, nth) => nth !== at))} /></td></tr>
       ${below(at).length > 0 && html`<tr><td colspan=${names.length + 1} class="errs">${below(at).map((one) => html`<p class="err" key=${one.pointer} id=${`${idOf(one.pointer)}-e`}><${Sign} of="failed" /><span><span class="m">${one.pointer}</span> ${one.message}</span></p>`)}</td></tr>`}<//>`)}</tbody></table>
@@ -154,20 +157,21 @@ function Choices({ found, root, value, set }) {
 
 const titleOf = (variant, root) => {
   const schema = deref(variant, root);
-  return schema.title ?? ("const" in schema ? String(schema.const) : { integer: "int", number: "number", string: "str", boolean: "yes or no", array: "list", object: "object" }[schema.type] ?? "JSON");
+  return schema.title ?? ("const" in schema ? String(schema.const) : FORMATS[schema.format] ?? { integer: "int", number: "number", string: "str", boolean: "yes or no", array: "list", object: "object" }[schema.type] ?? "JSON");
 };
 
 /** Which of several types a value has: what the reader chose, else what the value looks like. */
 function useVariant(found, root, value, set) {
   const [chosen, setChosen] = useState(null);
   if (found.kind !== "union") return null;
-  const at = chosen ?? variantOf(found.variants, value, found.discriminator, root);
+  const fits = chosen !== null && isShaped(read(found.variants[chosen], root), value);
+  const at = fits ? chosen : variantOf(found.variants, value, found.discriminator, root);
   return { at, pick(next) { if (next !== at) { setChosen(next); set(carried(found.variants[next], value, found, root)); } } };
 }
 
 function Picker({ found, root, union: { at, pick }, name }) {
   if (found.variants.length > 4) return html`<select class="in w200" aria-label=${`${name} is`} value=${at} onChange=${(event) => pick(Number(event.target.value))}>${found.variants.map((one, nth) => html`<option key=${nth} value=${nth}>${titleOf(one, root)}</option>`)}</select>`;
-  return html`<span class="seg" role="radiogroup" aria-label=${`${name} is`}>${found.variants.map((one, nth) => html`<button type="button" role="radio" key=${nth} aria-checked=${String(nth === at)} onClick=${() => pick(nth)}>${titleOf(one, root)}</button>`)}</span>`;
+  return html`<span class="seg" role="radiogroup" onKeyDown=${arrows} aria-label=${`${name} is`}>${found.variants.map((one, nth) => html`<button type="button" role="radio" key=${nth} aria-checked=${String(nth === at)} onClick=${() => pick(nth)}>${titleOf(one, root)}</button>`)}</span>`;
 }
 
 /** The blank value of another variant, with what both have in common. */
@@ -192,11 +196,21 @@ function Union(props) {
 
 const isSegment = (values) => values.length <= 4 && values.every((one) => String(one).length <= 14);
 
+/** At random, version 4; `crypto.randomUUID` is only there over TLS and on this machine. */
+function uuid() {
+  const made = crypto.getRandomValues(new Uint8Array(16));
+  made[6] = (made[6] & 15) | 64;
+  made[8] = (made[8] & 63) | 128;
+  const hex = Array.from(made, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
+}
+
 /** One value that is neither an object nor a list. */
 function Scalar(props) {
   const { found, value, set, pointer, errors, name, none, required, table } = props;
   const { schema, kind } = found;
   const common = { id: idOf(pointer), "aria-label": table || props.label ? name : undefined, disabled: none, "aria-required": required ? "true" : undefined, ...described(pointer, errors) };
+  if (!isShaped(found, value)) return html`<${JsonBox} ...${props} common=${common} />`;
   if (kind === "enum") return html`<${Enum} ...${props} common=${common} />`;
   if (kind === "boolean") return html`<${Bool} ...${props} common=${common} />`;
   if (kind === "integer" || kind === "number") return html`<${NumberBox} ...${props} common=${common} />`;
@@ -211,13 +225,13 @@ function Scalar(props) {
   if (long) return html`<textarea class="in area" rows="3" ...${common} value=${text} onInput=${change}></textarea>`;
   return html`<input class=${`in ${["date", "time", "date-time", "uuid", "duration"].includes(schema.format) || kind === "decimal" ? "w200" : ""}`} type=${usable ? type : "text"} autocomplete="off" spellcheck="false" placeholder=${place} list=${examples.length ? `${idOf(pointer)}-x` : undefined} inputmode=${kind === "decimal" ? "decimal" : undefined} ...${common} value=${text} onInput=${change} />
     ${examples.length > 0 && html`<datalist id=${`${idOf(pointer)}-x`}>${examples.map((one, at) => html`<option key=${at} value=${typeof one === "object" ? JSON.stringify(one) : String(one)} />`)}</datalist>`}
-    ${schema.format === "uuid" && html`<button type="button" class="lk sm" onClick=${() => set(crypto.randomUUID())}>new</button>`}${schema.format === "date-time" && html`<button type="button" class="lk sm" onClick=${() => set(new Date().toISOString().replace(/\.\d+/, ""))}>now</button>`}`;
+    ${schema.format === "uuid" && html`<button type="button" class="lk sm" onClick=${() => set(uuid())}>new</button>`}${schema.format === "date-time" && html`<button type="button" class="lk sm" onClick=${() => set(new Date().toISOString().replace(/\.\d+/, ""))}>now</button>`}`;
 }
 
 function Enum({ found, value, set, pointer, required, common, none, name }) {
   const { values } = found;
   if (isSegment(values)) {
-    return html`<div class="seg" role="radiogroup" id=${common.id} tabindex="-1" aria-labelledby=${common["aria-label"] ? undefined : `${idOf(pointer)}-l`} aria-label=${common["aria-label"]}>${values.map((one) => html`<button type="button" role="radio" key=${JSON.stringify(one)} aria-checked=${String(one === value)} disabled=${none} onClick=${() => set(one === value && !required ? undefined : one)}>${String(one)}</button>`)}</div>`;
+    return html`<div class="seg" role="radiogroup" onKeyDown=${arrows} id=${common.id} tabindex="-1" aria-labelledby=${common["aria-label"] ? undefined : `${idOf(pointer)}-l`} aria-label=${common["aria-label"]}>${values.map((one) => html`<button type="button" role="radio" key=${JSON.stringify(one)} aria-checked=${String(one === value)} disabled=${none} onClick=${() => set(one === value && !required ? undefined : one)}>${String(one)}</button>`)}</div>`;
   }
   const at = values.findIndex((one) => one === value);
   void name;
@@ -228,15 +242,15 @@ function Bool({ value, set, required, common, none, table, pointer }) {
   if (table || value === true || value === false) {
     return html`<span class="bar"><input type="checkbox" ...${common} aria-labelledby=${common["aria-label"] ? undefined : `${idOf(pointer)}-l`} checked=${value === true} onChange=${(event) => set(event.target.checked)} />${!required && !table && html`<button type="button" class="lk sm" onClick=${() => set(undefined)}>leave out</button>`}</span>`;
   }
-  return html`<div class="seg" role="radiogroup" id=${common.id} tabindex="-1" aria-labelledby=${`${idOf(pointer)}-l`}>${[[true, "yes"], [false, "no"]].map(([one, word]) => html`<button type="button" role="radio" key=${word} disabled=${none} aria-checked="false" onClick=${() => set(one)}>${word}</button>`)}</div>`;
+  return html`<div class="seg" role="radiogroup" onKeyDown=${arrows} id=${common.id} tabindex="-1" aria-labelledby=${`${idOf(pointer)}-l`}>${[[true, "yes"], [false, "no"]].map(([one, word]) => html`<button type="button" role="radio" key=${word} disabled=${none} aria-checked="false" onClick=${() => set(one)}>${word}</button>`)}</div>`;
 }
 
 /** Text while it is typed; a number as soon as it is one. */
 function NumberBox({ found, value, set, common, none }) {
-  const told = value === undefined || value === null ? "" : String(value);
-  const [text, setText] = useState(told);
+  const given = value === undefined || value === null ? "" : String(value);
+  const [text, setText] = useState(given);
   const sent = useRef(value);
-  useEffect(() => { if (!Object.is(value, sent.current)) { sent.current = value; setText(told); } }, [value]);
+  useEffect(() => { if (!Object.is(value, sent.current)) { sent.current = value; setText(given); } }, [value]);
   const change = (event) => {
     const typed = event.target.value;
     setText(typed);
@@ -251,22 +265,22 @@ function NumberBox({ found, value, set, common, none }) {
 
 /** JSON for one field. */
 function JsonBox({ found, value, set, required, common, none }) {
-  const told = value === undefined ? "" : JSON.stringify(value, null, 1);
-  const [text, setText] = useState(told);
-  const [bad, setBad] = useState(false);
-  const sent = useRef(told);
-  useEffect(() => { if (told !== sent.current) { sent.current = told; setText(told); setBad(false); } }, [told]);
+  const given = value === undefined ? "" : JSON.stringify(value, null, 1);
+  const [text, setText] = useState(given);
+  const [bad, setBad] = useState(null);
+  const sent = useRef(given);
+  useEffect(() => { if (given !== sent.current) { sent.current = given; setText(given); setBad(null); } }, [given]);
   const change = (event) => {
     const typed = event.target.value;
     setText(typed);
-    if (typed.trim() === "" && !required) { sent.current = ""; setBad(false); set(undefined); return; }
+    if (typed.trim() === "" && !required) { sent.current = ""; setBad(null); set(undefined); return; }
     try {
-      const made = parseJson(typed);
+      const made = typedJson(typed);
       sent.current = JSON.stringify(made, null, 1);
-      setBad(false);
+      setBad(null);
       set(made);
-    } catch { setBad(true); }
+    } catch (error) { setBad(whyNot(error)); }
   };
   void found;
-  return html`<span class="grow"><textarea class="in area m" rows=${Math.min(8, Math.max(2, text.split("\n").length))} ...${common} spellcheck="false" aria-invalid=${bad ? "true" : common["aria-invalid"]} placeholder=${none ? "none" : "JSON"} value=${none ? "" : text} onInput=${change}></textarea>${bad && html`<span class="err">This is not JSON yet.</span>`}</span>`;
+  return html`<span class="grow"><textarea class="in area m" rows=${Math.min(8, Math.max(2, text.split("\n").length))} ...${common} spellcheck="false" aria-invalid=${bad ? "true" : common["aria-invalid"]} data-unread=${bad ? "1" : undefined} placeholder=${none ? "none" : "JSON"} value=${none ? "" : text} onInput=${change}></textarea>${bad && html`<span class="err">${bad}</span>`}</span>`;
 }

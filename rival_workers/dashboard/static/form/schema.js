@@ -63,7 +63,7 @@ function readUnion(schema, several, root) {
   return { kind: "union", nullable, schema, variants: solid, discriminator: schema.discriminator?.propertyName ?? commonConst(solid, root) };
 }
 
-/** The property that tells the variants apart by a constant, if there is one. */
+/** The property whose constant differs between the variants, if there is one. */
 function commonConst(variants, root) {
   const [first, ...rest] = variants;
   for (const [name, one] of Object.entries(first.properties ?? {})) {
@@ -139,11 +139,21 @@ export function blank(schema, root) {
   return { string: "", boolean: false, object: {}, map: {}, list: [], table: [], choices: [], json: {}, enum: values?.[0], union: variants && blank(variants[0], root) }[kind];
 }
 
+const LISTS = new Set(["list", "table", "choices", "tuple"]);
+const OBJECTS = new Set(["object", "map"]);
+
+/** Whether a value can be shown by the fields of its kind; one that was written as JSON may be of any shape. */
+export function isShaped({ kind }, value) {
+  if (value === undefined || value === null || kind === "json" || kind === "union") return true;
+  const type = Array.isArray(value) ? "list" : typeof value === "object" && !isExact(value) ? "object" : "one";
+  return type === (LISTS.has(kind) ? "list" : OBJECTS.has(kind) ? "object" : "one");
+}
+
 /** Which variant of a union a value is: by its discriminator, else by its type. */
 export function variantOf(variants, value, discriminator, root) {
   if (value === undefined || value === null) return 0;
   if (discriminator && typeof value === "object") {
-    const at = variants.findIndex((one) => { const told = deref(one.properties?.[discriminator] ?? {}, root); return told.const === value[discriminator] || told.enum?.includes(value[discriminator]); });
+    const at = variants.findIndex((one) => { const marked = deref(one.properties?.[discriminator] ?? {}, root); return marked.const === value[discriminator] || marked.enum?.includes(value[discriminator]); });
     if (at >= 0) return at;
   }
   const scores = variants.map((one) => fitness(one, value, root));
@@ -164,8 +174,8 @@ function fitness(given, value, root) {
   return 2 + names.filter((name) => name in value).length / (names.length + 1) - missing;
 }
 
-const TYPE_WORDS = { string: "str", integer: "int", number: "number", boolean: "yes or no", json: "JSON", map: "names and values", decimal: "decimal", null: "none", table: "list", list: "list", tuple: "list", choices: "some of", object: "", enum: "one of", union: "one of", const: "" };
-const FORMATS = { "date-time": "date and time", date: "date", time: "time", duration: "duration", uuid: "UUID", email: "email", uri: "address", password: "secret", binary: "bytes" };
+const TYPE_WORDS = { string: "str", integer: "int", number: "number", boolean: "yes or no", json: "JSON", map: "names and values", decimal: "decimal", null: "none", table: "list", list: "list", tuple: "list", choices: "some of", object: "", enum: "", union: "one of", const: "" };
+export const FORMATS = { "date-time": "date and time", date: "date", time: "time", duration: "duration", uuid: "UUID", email: "email", uri: "address", password: "secret", binary: "bytes" };
 
 /** What a field takes, in a few words: "str or none", "list of Line, 1 to 500". */
 export function hint(found, root) {

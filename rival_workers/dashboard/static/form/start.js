@@ -1,10 +1,10 @@
 // Starts a run: a form made from the input model, or JSON; checked by the validator that admits runs.
 import { html, useEffect, useMemo, useRef, useState, AsCommand, Button, Menu, Segment, Sign, copy, say, useAnswers } from "../ui.js";
-import { get, idPath, may, post, pretty } from "../api.js";
+import { ApiProblem, get, idPath, may, post, pretty } from "../api.js";
 import { go, to } from "../router.js";
 import { useKeys } from "../keys.js";
 import { short, time } from "../format.js";
-import { copyOf, parseJson } from "../exact.js";
+import { copyOf, typedJson, whyNot } from "../exact.js";
 import { initial, read } from "./schema.js";
 import { Field, ObjectFields, idOf } from "./fields.js";
 
@@ -16,6 +16,13 @@ export function bodyOf(value, like) {
 }
 
 const named = (runId) => (runId.trim() ? { run_id: runId.trim() } : {});
+
+/** A browser writes each refusal to its console: what does not fit is not sent. */
+async function started(workflow, body) {
+  const { ok, errors } = await post(idPath`workflows/${workflow}/validate`, body);
+  if (!ok) throw new ApiProblem({ title: "The input does not fit", errors });
+  return post("runs", { workflow, ...body });
+}
 
 function useChecked(workflow, value, like, runId) {
   const [checked, setChecked] = useState(null);
@@ -29,14 +36,14 @@ function useChecked(workflow, value, like, runId) {
   return checked;
 }
 
-function JsonTab({ value, set }) {
+function JsonTab({ value, set, free }) {
   const [text, setText] = useState(() => (value === undefined ? "" : pretty(value)));
   const [bad, setBad] = useState(null);
   const change = (event) => {
     setText(event.target.value);
-    try { set(event.target.value.trim() === "" ? undefined : parseJson(event.target.value)); setBad(null); } catch (error) { setBad(error.message); }
+    try { set(event.target.value.trim() === "" ? undefined : typedJson(event.target.value)); setBad(null); } catch (error) { setBad(whyNot(error)); }
   };
-  return html`<div class="sec0"><label class="h3" for="start-json">Input as JSON</label><textarea id="start-json" class="in area m" rows="18" spellcheck="false" value=${text} onInput=${change} aria-invalid=${bad ? "true" : undefined}></textarea>${bad && html`<p class="err" role="alert">This is not JSON yet: ${bad}</p>`}</div>`;
+  return html`<div class="sec0"><label class="h3" for="start-json">Input as JSON${free && html` <span class="i3">the workflow has no input model: anything is accepted</span>`}</label><textarea id="start-json" class="in area m" rows=${free ? 4 : 18} spellcheck="false" value=${text} onInput=${change} aria-invalid=${bad ? "true" : undefined} data-unread=${bad ? "1" : undefined}></textarea>${bad && html`<p class="err" role="alert">${bad}</p>`}</div>`;
 }
 
 /** Errors of the server at the field, or at the nearest field around it that is drawn. */
@@ -72,9 +79,12 @@ export function StartForm({ workflow, prefill, likeId }) {
     event?.preventDefault();
     setTried(true);
     if (busy.current) return;
-    if (checked && !checked.ok && errors.length) { focusOn(errors[0]); return; }
+    // The value is still that of before what is typed there.
+    const unread = form.current.querySelector("[data-unread]");
+    if (unread) { unread.focus(); return; }
     busy.current = true;
-    take(post("runs", { workflow: workflow.name, ...bodyOf(value, like), ...named(runId) }), (made) => { if (made.status !== "started") say(`${made.run} exists already, with this input: this is that run`); go(to.run(made.run)); },
+    const body = { ...bodyOf(value, like), ...named(runId) };
+    take(started(workflow.name, body), (made) => { if (made.status !== "started") say(`${made.run} exists already, with this input: this is that run`); go(to.run(made.run)); },
       (caught) => { busy.current = false; setProblem(caught); if (caught.errors?.length) focusOn(near(caught.errors)[0]); });
   };
   const focusOn = (error) => {
@@ -94,7 +104,7 @@ export function StartForm({ workflow, prefill, likeId }) {
   return html`<form class="panel side startf" id="start-form" tabindex="-1" data-workflow=${workflow.name} ref=${form} aria-labelledby="sh" novalidate onSubmit=${submit}>
     <div class="ph"><h2 id="sh">Start a run</h2>${schema && html`<${Segment} label="Input as" role="tablist" of=${[["form", "Form"], ["json", "JSON"]]} value=${tab} onPick=${setTab} />`}<span class="grow"></span><${Menu} label="Fill from" end items=${sources}>Fill from<//></div>
     <div class="fbody">${hidden && html`<p class="sec0 sm i2">Like <a class="m" href=${to.run(like.run)}>${like.run}</a>. What is shown as <code>***</code> is copied on the server.</p>`}
-      ${tab === "json" ? html`<${JsonTab} key=${`j${turn}`} value=${value} set=${set} />` : html`<div class="form" key=${`f${turn}`}>
+      ${tab === "json" ? html`<${JsonTab} key=${`j${turn}`} value=${value} set=${set} free=${!schema} />` : html`<div class="form" key=${`f${turn}`}>
         ${found.kind === "object" ? html`<${ObjectFields} bare schema=${found.schema} root=${root} value=${value} set=${set} pointer="" errors=${shown} />` : html`<${Field} name="input" schema=${schema} root=${root} value=${value} set=${set} required=${true} pointer="" errors=${shown} />`}
         ${found.kind === "object" && shown.filter((one) => one.pointer === "").map((one) => html`<p class="err wide" key=${one.message}><${Sign} of="failed" /><span>${one.message}</span></p>`)}</div>`}
       <div class="form"><label class="fl" for="run-id">run id</label><div><input class="in" id="run-id" autocomplete="off" placeholder="made for you" value=${runId} onInput=${(event) => setRunId(event.target.value)} /></div></div>

@@ -1,16 +1,17 @@
 // One run: header, why, tabs (graph, timeline, history, logs, family, input and result), time travel, verbs as a mode.
 import { html, useEffect, useMemo, useRef, useState, Sign, Button, Menu, Copy, Loading, Problem, look, statusOf, tick, copy, say, useAnswers } from "../ui.js";
-import { get, idPath, may, post } from "../api.js";
+import { get, idPath, may, offline, post } from "../api.js";
 import { query, setQuery, to } from "../router.js";
 import { watch } from "../live.js";
 import { useKeys } from "../keys.js";
 import { footKeys } from "../frame.js";
-import { between, count, duration, idFromUrl, moment, now, quoted, time } from "../format.js";
+import { count, duration, idFromUrl, moment, now, quoted, time, tookOf } from "../format.js";
 import { build, flat, interesting, parentOf } from "../run/model.js";
 import { VERBS, marks, usePreview } from "../run/verbs.js";
 import { applied } from "../run/changes.js";
 import { Graph } from "../run/graph.js";
 import { Inspector } from "../run/inspector.js";
+import { Why, useWhy, waitOf } from "../run/why.js";
 import Travel from "../run/travel.js";
 
 const TABS = [["graph", "Graph"], ["timeline", "Timeline"], ["history", "History"], ["logs", "Logs"], ["family", "Family"], ["data", "Input, result"], ["compare", "Compare"]];
@@ -69,20 +70,6 @@ function asItWas(data, past) {
   return { ...data, run: { ...data.run, ...past.run, at: null, paused_at: past.run.paused ? past.as_of.at : null, now: new Date(past.as_of.at).getTime() }, steps, folded: past.folded, attempts: [], as_of: past.as_of };
 }
 
-function useWhy(id, mark, off) {
-  const [why, setWhy] = useState(null);
-  const take = useAnswers([id, off]);
-  useEffect(() => {
-    if (off) return undefined;
-    const timer = setTimeout(() => take(get(idPath`runs/${id}/why`), setWhy, () => setWhy(null)), 120);
-    return () => clearTimeout(timer);
-  }, [id, mark, off]);
-  return off ? null : why;
-}
-
-/** What an open run waits for: a flow waits for what its checkpoint does. */
-const waitOf = (steps) => { const open = steps.filter((row) => !row.completed_at && row.waits_for && row.waits_for !== "steps"); return (open.find((row) => row.kind !== "flow") ?? open[0])?.waits_for; };
-
 function Header({ data, act, still }) {
   const { run } = data;
   const open = !run.completed_at;
@@ -92,7 +79,7 @@ function Header({ data, act, still }) {
   const [sign] = look(status, waits);
   const current = data.current_version;
   const old = current && current !== run.version;
-  const took = between(run.started_at ?? run.created_at, run.completed_at ?? run.now ?? now());
+  const took = tookOf(run, run.now ?? now());
   return html`<header class="rh"><div class="grow"><div class="bar h1b"><h1><span class=${`st ${look(status)[1]}`}><${Sign} of=${sign} big /><span class="vh">${status}</span></span><span class="m rid">${run.id}</span></h1><${Copy} text=${run.id} label="Copy the run's id" /></div>
     <p class="facts"><span><b class=${{ failed: "bad", completed: "ok", running: "run" }[status] ?? ""}>${status}</b>${run.failed_step ? html` at <b class="m">${run.failed_step}</b>` : run.at?.step && open ? html` at <b class="m">${run.at.step}</b>` : ""}</span>
       <span><a href=${to.workflow(run.workflow)}>${run.workflow}</a> <span class="m">${run.version.slice(0, 6)}</span> ${old && html`<span class="tag waits">current is ${current.slice(0, 6)}</span>`}</span>
@@ -105,10 +92,10 @@ function Header({ data, act, still }) {
 function Actions({ data, act }) {
   const { run } = data;
   const open = !run.completed_at;
-  const no = may("verbs") ? null : "Your role may not change runs.";
+  const no = !may("verbs") ? "Your role may not change runs." : offline.value ? "The server does not answer." : null;
   const paused = open && run.paused_at;
   const steps = data.steps.filter((row) => !row.role && row.completed_at && !row.path.includes("["));
-  const openSteps = data.steps.filter((row) => !row.role && !["branch", "parallel", "for_each", "loop", "workflow"].includes(row.kind) && (!row.completed_at || row.status === "failed"));
+  const openSteps = data.steps.filter((row) => !row.role && !["branch", "parallel", "for_each", "loop", "workflow"].includes(row.kind) && (open ? !row.completed_at : row.path === run.failed_step));
   const like = to.workflow(run.workflow, { like: run.id });
   const download = (path) => `api/v1/${idPath`runs/${run.id}/`}${path}`;
   return html`<div class="bar acts" role="toolbar" aria-label="Actions">
@@ -146,31 +133,14 @@ async function share(id) {
   } catch (problem) { say(problem.detail ?? problem.title, "bad"); }
 }
 
-const TONES = { failed: "failed", cancelled: "cancelled", completed: "completed", paused: "paused", compensating: "undone", running: "running" };
-
-function Why({ why, run, steps, full, act, tab }) {
-  const [evidence, setEvidence] = useState(false);
-  if (!why || run.status === "completed") return null;
-  const tone = TONES[statusOf(run)] ?? "waits";
-  const [sign] = look(statusOf(run), run.at?.waits_for ?? waitOf(steps));
-  const reasons = why.reasons ?? [];
-  const first = reasons[0];
-  const more = reasons.slice(1, 4);
-  const shown = [...new Set(reasons.flatMap((one) => one.evidence ?? []).map((one) => one.text))];
-  if (!full) return html`<section class=${`note why ${tone}`} aria-label="Why"><${Sign} of=${sign} /><p class="lead">${why.sentence}</p><button type="button" class="lk sm" onClick=${() => tab("graph")}>All of why</button></section>`;
-  return html`<section class=${`note why ${tone}`} aria-label="Why"><${Sign} of=${sign} /><div><p class="lead">${why.sentence}</p>
-    ${more.length > 0 && html`<p class="facts">${more.map((one) => html`<span key=${one.text}>${one.text}</span>`)}</p>`}
-    ${first?.do && html`<p class="sm do">${first.do} ${first.command && html`<code>${first.command}</code>`} ${run.status === "failed" && may("verbs") && html`<button type="button" class="lk" onClick=${() => act("retry")}>Preview on the graph</button>`}</p>`}
-    ${evidence && html`<ul class="evid sm i2">${shown.map((text) => html`<li key=${text}>${text}</li>`)}</ul>`}</div>
-    ${shown.length > 0 ? html`<button type="button" class="lk sm nw" aria-expanded=${String(evidence)} onClick=${() => setEvidence(!evidence)}>Evidence</button>` : html`<span></span>`}</section>`;
-}
+const NotLoaded = () => html`<${Problem} problem=${{ title: "This view could not be loaded", detail: "The server may have a newer version: load the page again." }} again=${() => location.reload()} />`;
 
 /** Loads the module of a tab when it is first opened. */
 function Tab({ name, ...props }) {
   const [module, setModule] = useState(null);
   useEffect(() => {
     let gone = false;
-    LOADERS[name]?.().then((loaded) => !gone && setModule(() => loaded.default));
+    LOADERS[name]?.().then((loaded) => !gone && setModule(() => loaded.default), () => !gone && setModule(() => NotLoaded));
     return () => { gone = true; };
   }, [name]);
   if (!module) return html`<${Loading} />`;
@@ -192,7 +162,7 @@ export default function RunPage({ id: coded }) {
   const mark = data ? `${data.run.status}:${data.history_id}:${data.run.paused_at}` : "";
   const why = useWhy(id, mark, Boolean(at));
   const [opened, setOpened] = useState(() => new Map());
-  const [turn, setTurn] = useState({});
+  const [repeat, setRepeat] = useState({});
   const [extra, setExtra] = useState({});
   const [items, setItems] = useState(null);
   const [stats, setStats] = useState(null);
@@ -203,12 +173,12 @@ export default function RunPage({ id: coded }) {
 
   const steps = useMemo(() => {
     if (!data) return [];
-    // Turns are fetched as they are now.
+    // Items and iterations are fetched as they are now.
     if (at) return data.steps;
     const known = new Set(data.steps.map((row) => row.path));
     return [...data.steps, ...Object.values(extra).flat().filter((row) => !known.has(row.path))];
   }, [data, extra, at]);
-  const tree = useMemo(() => (data ? build(data.graph, steps, data.folded, turn) : []), [data, steps, turn]);
+  const tree = useMemo(() => (data ? build(data.graph, steps, data.folded, repeat) : []), [data, steps, repeat]);
   const all = useMemo(() => new Map(flat(tree).map((item) => [item.path, item])), [tree]);
   const asked = query.value.get("step");
   const selected = asked ?? (data ? interesting(tree, data.run) : null);
@@ -217,20 +187,22 @@ export default function RunPage({ id: coded }) {
   useEffect(() => { document.body.classList.add("app"); return () => document.body.classList.remove("app"); }, []);
   useEffect(() => { footKeys.value = [...(tab === "graph" ? [[["↑", "↓", "←", "→"], "walk the graph"]] : []), [["[", "]"], "a moment back, on"], [["r"], "retry"]]; }, [tab]);
   useEffect(() => { if (data) get(idPath`workflows/${data.run.workflow}/stats`, undefined, { quiet: true }).then(setStats, () => {}); }, [data?.run.workflow]);
-  // Rows of a turn that the server left out.
+  // Rows of an iteration that the server left out.
   useEffect(() => {
     if (!selected || !data) return;
     const parts = [];
     for (let path = selected; path; path = parentOf(path)) { const found = /^(.*)\[(\d+)\]$/s.exec(path); if (found) parts.push(found); }
     if (!parts.length) return;
-    setTurn((old) => parts.reduce((made, [, under, index]) => (made[under] === Number(index) ? made : { ...made, [under]: Number(index) }), old));
+    setRepeat((old) => parts.reduce((made, [, under, index]) => (made[under] === Number(index) ? made : { ...made, [under]: Number(index) }), old));
     setOpened((old) => parts.reduce((made, [, under]) => (made.get(under) ? made : new Map(made).set(under, true)), old));
-    for (const [whole] of parts) fetchTurn(whole);
+    for (const [whole] of parts) fetchRepeat(whole);
   }, [selected, Boolean(data)]);
-  const fetchTurn = (whole) => !at && take(get(idPath`runs/${id}/steps`, { under: whole, limit: 200 }), (answer) => setExtra((old) => ({ ...old, [whole]: answer.items })), undefined, whole);
-  const showTurn = (path, index) => { setTurn((old) => ({ ...old, [path]: index })); fetchTurn(`${path}[${index}]`); };
+  const fetchRepeat = (whole) => !at && take(get(idPath`runs/${id}/steps`, { under: whole, limit: 200 }), (answer) => setExtra((old) => ({ ...old, [whole]: answer.items })), undefined, whole);
+  const showRepeat = (path, index) => { setRepeat((old) => ({ ...old, [path]: index })); fetchRepeat(`${path}[${index}]`); };
 
   const pick = (path) => { setItems(null); setQuery({ step: path }); };
+  // An iteration of a loop has no row of its own: its first step has.
+  const pickRepeat = (path) => { const loop = all.get(parentOf(path)); pick(loop?.type === "loop" ? `${path}/${loop.lanes[0].items[0].name}` : path); };
   const act = (verb, step) => setQuery({ do: verb, step: VERBS[verb].step ? step : asked, tab: null, at: null }, { replace: false });
   const leave = () => setQuery({ do: null });
   const show = (key) => setQuery({ tab: key === "graph" ? null : key }, { replace: false });
@@ -242,25 +214,27 @@ export default function RunPage({ id: coded }) {
     Escape: [() => (mode ? leave() : items ? setItems(null) : undefined), "leave the preview"],
   });
 
-  if (problem && !data) return html`<main id="main" tabindex="-1"><h1 class="vh">${id}</h1><${Problem} problem=${problem} again=${() => load()} />${at && html`<p><button type="button" class="b" onClick=${() => setQuery({ at: null })}>Back to now</button></p>`}</main>`;
+  if (problem && !data) return html`<main id="main" tabindex="-1"><h1 class="vh">${id}</h1><${Problem} problem=${problem} again=${() => load()} />${problem.status === 404 && !at && html`<p><a class="b" href="runs">See the runs</a></p>`}${at && html`<p><button type="button" class="b" onClick=${() => setQuery({ at: null })}>Back to now</button></p>`}</main>`;
   if (!data) return html`<main id="main" tabindex="-1"><h1 class="vh">${id}</h1><${Loading} rows=${10} /></main>`;
   const { run } = data;
-  const item = all.get(selected) ?? (steps.find((row) => row.path === selected) ? { path: selected, name: selected, type: steps.find((row) => row.path === selected).kind, row: steps.find((row) => row.path === selected), lanes: [], turns: null } : null);
+  const item = all.get(selected) ?? (steps.find((row) => row.path === selected) ? { path: selected, name: selected, type: steps.find((row) => row.path === selected).kind, row: steps.find((row) => row.path === selected), lanes: [], repeats: null } : null);
   const shared = { run, data, at, selected, pick, moves, stats, tree, steps };
-  return html`<main id="main" tabindex="-1"><${Header} data=${data} act=${act} still=${Boolean(at) || Boolean(mode)} />${!at && html`<${Told} key=${id} run=${run} />`}
-    ${mode ? html`<${Tab} name="note" mode=${mode} answer=${preview.answer} leave=${leave} />` : at ? html`<${AsOf} data=${data} />` : html`<${Why} why=${why} run=${run} steps=${data.steps} full=${tab === "graph"} act=${act} tab=${show} />`}
+  const gone = problem?.status === 404 && !at;
+  return html`<main id="main" tabindex="-1"><${Header} data=${data} act=${act} still=${Boolean(at) || Boolean(mode) || gone} />${!at && html`<${Outcome} key=${id} run=${run} />`}
+    ${gone ? html`<section class="note cancelled" role="alert"><${Sign} of="alert" /><div><p class="lead">This run has been deleted.</p><p class="facts"><span>What is shown is what the page has read before. Retention deletes runs some time after their end.</span></p></div><a class="b" href="runs">See the runs</a></section>` : ""}
+    ${mode ? html`<${Tab} name="note" mode=${mode} answer=${preview.answer} items=${tree} leave=${leave} />` : at ? html`<${AsOf} data=${data} />` : !gone && html`<${Why} why=${why} run=${run} steps=${data.steps} items=${tree} full=${tab === "graph"} act=${act} tab=${show} />`}
     <${Tabs} tab=${tab} data=${data}><${Travel} run=${run} at=${at} moves=${moves} mark=${data.history_id} folded=${data.folded} /><//>
     ${tab === "graph" ? html`<div class="two"><section class="pane" aria-label="Graph"><${Graph} items=${tree} run=${run} stats=${stats} selected=${mode && VERBS[mode.verb].step ? mode.step : selected} pick=${pick} opened=${opened}
-        toggle=${(path, open) => setOpened((old) => new Map(old).set(path, open))} turn=${showTurn} showItems=${(under, status) => (at ? say("Items are shown as they are now: go back to now first.") : setItems({ under, status }))}
-        preview=${mode && preview.answer?.possible && ["retry", "rewind"].includes(mode.verb) ? marks(preview.answer, tree) : null} label=${`Steps of ${run.id}${mode ? ", preview" : ""}`} /></section>
+        toggle=${(path, open) => setOpened((old) => new Map(old).set(path, open))} repeat=${showRepeat} showItems=${(under, status) => (at ? say("Items are shown as they are now: go back to now first.") : setItems({ under, status }))}
+        preview=${mode && preview.answer?.possible ? marks(mode.verb, mode.step, preview.answer, tree) : null} label=${`Steps of ${run.id}${mode ? ", preview" : ""}`} /></section>
       ${mode ? html`<${Tab} key="panel" name="panel" run=${run} mode=${mode} preview=${preview} items=${tree} leave=${leave} finished=${() => { leave(); load(); }} />`
-        : html`<${Inspector} key="inspector" run=${run} item=${item} path=${selected} act=${act} at=${at} showLogs=${(step) => setQuery({ tab: "logs", step })} items=${items} setItems=${setItems} pick=${pick} live=${moves} />`}</div>`
+        : html`<${Inspector} key="inspector" run=${run} item=${item} path=${selected} act=${act} at=${at} showLogs=${(step) => setQuery({ tab: "logs", step })} items=${items} setItems=${setItems} pick=${pickRepeat} live=${moves} />`}</div>`
       : html`<${Tab} key=${tab} name=${tab} ...${shared} />`}
   </main>`;
 }
 
 /** Says to a screen reader that the run has another status than when the page was opened. */
-function Told({ run }) {
+function Outcome({ run }) {
   const status = statusOf(run);
   const [first] = useState(status);
   const [changed, setChanged] = useState(false);

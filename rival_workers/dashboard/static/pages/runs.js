@@ -1,11 +1,11 @@
 // The runs page: counts, filter, one page of runs, what to do with the chosen ones. All of its state is in the address.
-import { html, Fragment, signal, useEffect, useLayoutEffect, useMemo, useRef, useState, Sign, Status, Button, Menu, Problem, Loading, AsCommand, statusOf, tick, say, useAnswers } from "../ui.js";
+import { html, Fragment, signal, useEffect, useLayoutEffect, useMemo, useRef, useState, Sign, Status, Button, Menu, Problem, Loading, AsCommand, copy, statusOf, tick, say, useAnswers } from "../ui.js";
 import { get, may, post } from "../api.js";
 import { go, query, place, to } from "../router.js";
 import { watch } from "../live.js";
 import { useKeys } from "../keys.js";
 import { footKeys } from "../frame.js";
-import { between, count, distance, duration, idInUrl, moment, now, roughly, short, time } from "../format.js";
+import { count, distance, duration, idInUrl, moment, quoted, roughly, short, time, tookOf } from "../format.js";
 import { asOptions, fromQuery, sentence, toApi, toQuery, token, words, written, SUGGESTIONS } from "../filter.js";
 import { Modal } from "../modal.js";
 
@@ -65,28 +65,34 @@ function Filter({ filter, input }) {
     <kbd>/</kbd></div>`;
 }
 
+/** The end of a step's path: a row has no room for all of it. */
+const lastOf = (path) => path.slice(path.lastIndexOf("/") + 1);
+
 function At({ run }) {
   const { at } = run;
   if (!at) return html`<div class="bar"></div>`;
   const { progress } = at;
   const failed = run.status === "failed";
-  return html`<div class="bar">${at.step && html`<code class="stp" title=${at.step}>${at.step}</code>`}
+  // What has progress says nothing else.
+  const since = statusOf(run) === "paused" ? `since ${time(run.paused_at)}${at.text && ", "}` : "";
+  const text = since + (progress?.total > 0 ? "" : at.text);
+  return html`<div class="bar">${at.step && html`<code class="stp" title=${at.step}>${lastOf(at.step)}</code>`}
     ${progress && progress.total > 0 && html`<${Fragment}><span class="nw">${count(progress.done)} of ${count(progress.total)}</span><span class="multi pg" role="progressbar" aria-label=${`Progress of ${run.id}`}
       aria-valuenow=${Math.round((100 * progress.done) / progress.total)} aria-valuemin="0" aria-valuemax="100"><i class="running" style=${{ "--p": `${(100 * progress.done) / progress.total}%` }}></i></span>
       ${progress.failed > 0 && html`<span class="bad nw">${count(progress.failed)} failed</span>`}<//>`}
-    <span class="cut i2" title=${at.text}>${failed && run.error ? html`<span class="bad">${run.error.type}:</span> ${run.error.message}` : at.text}${!failed && at.until && run.status === "suspended" ? `${at.text === "delay" ? "" : ","} until ${time(at.until)}` : ""}</span></div>`;
+    <span class="cut i2" title=${text}>${failed && run.error ? html`<span class="bad">${run.error.type}:</span> ${run.error.message}` : text}${!failed && at.until && run.status === "suspended" ? `${at.text === "delay" ? "" : ","} until ${time(at.until)}` : ""}</span></div>`;
 }
 
 /** Took, against the usual: the tick is the median, a full bar is twice that. No bar where waiting is the point. */
 function Took({ run }) {
   const open = !run.completed_at;
   if (open) void tick.value;
-  const seconds = between(run.started_at ?? run.created_at, run.completed_at ?? now());
+  const seconds = tookOf(run);
   const ratio = run.usual && run.status !== "suspended" && !run.paused_at && run.status !== "pending" && run.status !== "cancelled" ? seconds / run.usual : null;
   const tone = ratio === null ? "" : ratio >= 2 ? "waits" : run.status === "running" ? "running" : "";
   return html`<span class="vs" title=${ratio === null ? undefined : `${ratio.toFixed(1)} times the usual ${duration(run.usual)}`}><span class="t">${duration(seconds)}</span>
     ${ratio !== null && html`<${Fragment}><span class=${`vsb ${tone}`} aria-hidden="true"><i style=${{ "--p": `${Math.min(100, 50 * ratio)}%` }}></i></span>
-    <span class=${`x ${ratio >= 2 ? "wait" : ""}`}>${ratio < 99 ? ratio.toFixed(1) : "99+"}×</span><//>`}</span>`;
+    <span class=${`x ${ratio >= 2 ? "wait" : ""}`}>${ratio >= 99 ? "99+" : ratio < 0.05 ? "<0.1" : ratio.toFixed(1)}×</span><//>`}</span>`;
 }
 
 function Row({ run, chosen, current, choose }) {
@@ -107,9 +113,9 @@ function Bulk({ ids, total, filter, clear, all, setAll }) {
   const act = (name, needs = {}) => html`<${Button} key=${name} kind=${needs.kind ?? ""} sign=${needs.sign} onClick=${() => setVerb([name, needs])} why=${may("verbs") ? null : "Your role may not change runs."}>${needs.text}<//>`;
   return html`<div class="bulk" role="toolbar" aria-label="What to do with the chosen runs">
     <span class="nw"><b>${all ? "All that match" : `${count(ids.size)} chosen`}</b>${" "}
-      ${!all && total && html`<button type="button" class="lk sm w-s" onClick=${() => setAll(true)}>or all that match</button>`}</span><span class="sep w-s"></span>
+      ${!all && total && html`<button type="button" class="lk sm" onClick=${() => setAll(true)}>or all that match</button>`}</span><span class="sep w-s"></span>
     ${act("retry", { text: "Retry…", sign: "retry", kind: "pri" })}${act("rewind", { text: "Rewind…", sign: "undone", step: true })}
-    ${act("pause", { text: "Pause…", sign: "paused", kind: "w-s" })}${act("resume", { text: "Resume…", sign: "right", kind: "w-s" })}${act("cancel", { text: "Cancel…", sign: "cancelled", kind: "danger w-s" })}
+    ${act("pause", { text: "Pause…", sign: "paused" })}${act("resume", { text: "Resume…", sign: "right" })}${act("cancel", { text: "Cancel…", sign: "cancelled", kind: "danger" })}
     <${Button} kind="no" sign="x" label="Choose none" onClick=${clear} />
     ${verb && html`<${BulkDialog} verb=${verb[0]} needs=${verb[1]} what=${all ? { filter: toApi(filter.tokens) } : { runs: [...ids] }} options=${asOptions(filter.tokens)} size=${ids.size} all=${all} close=${() => setVerb(null)} />`}
   </div>`;
@@ -124,7 +130,7 @@ function BulkDialog({ verb, needs, what, options, size, all, close }) {
     event.preventDefault();
     take(post("bulk", { verb, ...what, ...(needs.step ? { step } : {}), dry_run: true }), (made) => go(to.bulk(made.id)), setProblem);
   };
-  const shell = all ? `rival ${verb} ${needs.step ? `--step ${step || "STEP"} ` : ""}${options} --dry-run` : `rival ${verb} ${(what.runs ?? []).slice(0, 3).join(" ")}${size > 3 ? " …" : ""}`;
+  const shell = all ? `rival ${verb} ${needs.step ? `--step ${step || "STEP"} ` : ""}${options} --dry-run` : [...what.runs.slice(0, 3).map((id) => `rival ${verb} ${quoted(id)}${needs.step ? ` ${step ? quoted(step) : "STEP"}` : ""}`), ...(size > 3 ? ["…"] : [])].join("\n");
   return html`<${Modal} title=${`${needs.text.replace("…", "")} ${all ? "all runs that match" : `${count(size)} ${size === 1 ? "run" : "runs"}`}`} close=${close}>
     <form onSubmit=${begin} class="ask">
       ${needs.step && html`<div><label for="bulk-step">To which step</label><input class="in m" id="bulk-step" value=${step} onInput=${(event) => setStep(event.target.value)} required placeholder="charge" /></div>`}
@@ -149,6 +155,9 @@ rival ls</pre><p>Or <a href="workflows">start one from its form</a>.</p></div>`;
 const counts = signal(null);
 /** The row that keys act on, and where it was last. */
 const NO_ROW = { id: null, at: -1 };
+/** Columns that can be hidden, in this browser: the class of their cells, and their names. */
+const COLUMNS = [["wf", "Workflow"], ["at", "At / waits for"], ["s", "Started"], ["t", "Took"], ["in", "Input"]];
+const HIDDEN = "rival-hidden";
 const VIEWS = "rival-views";
 const views = () => JSON.parse(localStorage.getItem(VIEWS) ?? "[]");
 
@@ -207,6 +216,7 @@ export default function Runs() {
   const [current, setCurrent] = useState(NO_ROW);
   const input = useRef(null);
   const table = useRef(null);
+  const [hidden, setHidden] = useState(() => (localStorage.getItem(HIDDEN) ?? "").split(" "));
   const plain = toQuery({ tokens: filter.tokens, q: "" });
 
   useEffect(() => { document.title = "Runs · Rival"; get("runs/counts").then((found) => (counts.value = found), () => {}); }, []);
@@ -237,8 +247,19 @@ export default function Runs() {
     Escape: [() => { setChosen(new Set()); setAll(false); }, "choose none"],
   });
 
+  // As in any grid: up and down in the same column, left and right to the choice of the row and its link.
+  const arrow = (event) => {
+    const row = event.target.closest("tbody tr");
+    const side = { ArrowLeft: "input", ArrowRight: "a" }[event.key] ?? (event.target.matches("input") ? "input" : "a");
+    const next = { ArrowDown: row?.nextElementSibling, ArrowUp: row?.previousElementSibling, ArrowLeft: row, ArrowRight: row }[event.key];
+    if (!next) return;
+    event.preventDefault();
+    next.querySelector(side).focus();
+  };
+
   const everything = filter.tokens.length === 0 && !filter.q;
   const exported = (format) => `api/v1/runs/export?${new URLSearchParams({ ...asked, format })}`;
+  const turn = (key) => { const made = hidden.includes(key) ? hidden.filter((one) => one !== key) : [...hidden, key]; localStorage.setItem(HIDDEN, made.join(" ")); setHidden(made); };
   const saved = views();
   const save = () => { localStorage.setItem(VIEWS, JSON.stringify([...saved, { text: sentence(filter.tokens, filter.q) || "all", query: place.value.query }])); say("The view is saved in this browser"); };
   return html`<main id="main" tabindex="-1"><h1 class="vh">Runs</h1>
@@ -246,24 +267,25 @@ export default function Runs() {
     <form class="bar fbar" role="search" aria-label="Filter runs" onSubmit=${(event) => event.preventDefault()}>
       <${Filter} filter=${filter} input=${input} />
       <${Menu} label="Views" items=${[...saved.map((view) => ({ text: view.text, href: `runs?${view.query}` })), { text: "Save this view", do: save, why: everything ? "There is no filter yet." : null },
-        saved.length > 0 && { text: "Forget all views", do: () => { localStorage.removeItem(VIEWS); say("Forgotten"); } }]}>Views<//>
-      <${Menu} label="Export" end items=${[{ text: "As CSV", href: exported("csv"), download: "" }, { text: "As JSON lines", href: exported("jsonl"), download: "" }, { text: "As command", hint: `rival ls ${asOptions(filter.tokens)}`, do: () => navigator.clipboard?.writeText(`rival ls ${asOptions(filter.tokens)} --json`) }]}>Export<//>
+        saved.length > 0 && { text: "Delete all views", do: () => { localStorage.removeItem(VIEWS); say("Deleted"); } }]}>Views<//>
+      <${Menu} label="Columns" end items=${COLUMNS.map(([key, text]) => ({ text, hint: hidden.includes(key) ? "hidden" : "shown", do: () => turn(key) }))}>Columns<//>
+      <${Menu} label="Export" end items=${[{ text: "As CSV", href: exported("csv"), download: "" }, { text: "As JSON lines", href: exported("jsonl"), download: "" }, { text: "As command", hint: `rival ls ${asOptions(filter.tokens)}`, do: () => copy(`rival ls ${asOptions(filter.tokens)} --json`.replace("  ", " "), "Copied the command") }]}>Export<//>
     </form>
     ${problem && html`<${Problem} problem=${problem} again=${load} />`}
     ${!rows && !problem && html`<div class="panel"><${Loading} rows=${12} /></div>`}
-    ${rows && html`<section class="panel list" aria-label="Runs, newest first">
+    ${rows && html`<section class="panel list" aria-label="Runs, newest first" data-hidden=${hidden.join(" ")}>
       <div role="status">${newer > 0 && html`<button class="newer" type="button" onClick=${load}><${Sign} of="retry" /> ${newer >= 50 ? "50+" : count(newer)} newer ${newer === 1 ? "run" : "runs"}</button>`}</div>
       ${rows.length === 0 ? html`<${Empty} filter=${filter} first=${everything && !after} />` : html`
-      <table role="grid" aria-rowcount="-1" aria-multiselectable="true" aria-label="Runs" ref=${table}>
-        <colgroup><col class="w-x" /><col class="w-st" /><col class="w-id" /><col class="w-wf" /><col /><col class="w-at" /><col class="w-tk" /><col class="w-in w-hide" /></colgroup>
+      <table role="grid" aria-rowcount="-1" aria-multiselectable="true" aria-label="Runs" ref=${table} onKeyDown=${arrow}>
+        <colgroup><col class="w-x" /><col class="w-st" /><col class="w-id" /><col class="w-wf c-wf" /><col class="c-at" /><col class="w-at c-s" /><col class="w-tk c-t" /><col class="w-in w-hide c-in" /></colgroup>
         <thead role="rowgroup"><tr role="row"><th role="columnheader"><input type="checkbox" aria-label="Choose all on this page" checked=${chosen.size > 0 && rows.every((run) => chosen.has(run.id))}
           onClick=${(event) => setChosen(event.target.checked ? new Set(rows.map((run) => run.id)) : new Set())} /></th>
-          <th role="columnheader">Status</th><th role="columnheader">Run</th><th role="columnheader">Workflow</th><th role="columnheader">At / waits for</th>
-          <th role="columnheader" class="num" aria-sort="descending">Started</th><th role="columnheader" class="num">Took, against the usual</th><th role="columnheader" class="c-in">Input</th></tr></thead>
+          <th role="columnheader">Status</th><th role="columnheader">Run</th><th role="columnheader" class="c-wf">Workflow</th><th role="columnheader" class="c-at">At / waits for</th>
+          <th role="columnheader" class="num c-s" aria-sort="descending">Started</th><th role="columnheader" class="num c-t">Took, against the usual</th><th role="columnheader" class="c-in">Input</th></tr></thead>
         <tbody role="rowgroup" onFocusIn=${(event) => stand(event.target.closest("tr").dataset.run)}>${rows.map((run) => html`<${Row} key=${run.id} run=${run} chosen=${chosen.has(run.id)} current=${run.id === current.id} choose=${() => { toggle(run.id); stand(run.id); }} />`)}</tbody></table>`}
-      <div class="pager bar sm i3">${after && html`<a class="b" href=${to.runs(toQuery(filter))}>Newest</a>`}
+      ${(rows.length > 0 || searched || after) && html`<div class="pager bar sm i3">${after && html`<a class="b" href=${to.runs(toQuery(filter))}>Newest</a>`}
         <span>${searched ? `searched back to ${time(searched)}, ${distance(searched)}` : "50 a page, newest first"}</span><span class="grow"></span>
-        ${next && html`<a class="b" href=${to.runs({ ...toQuery(filter), after: next })}>${searched ? "Go on" : "Older"} <${Sign} of="right" /></a>`}</div></section>`}
+        ${next && html`<a class="b" href=${to.runs({ ...toQuery(filter), after: next })}>${searched ? "Go on" : "Older"} <${Sign} of="right" /></a>`}</div>`}</section>`}
     <${Bulk} ids=${chosen} total=${Boolean(next) || chosen.size === rows?.length} filter=${filter} all=${all} setAll=${setAll} clear=${() => { setChosen(new Set()); setAll(false); }} />
   </main>`;
 }

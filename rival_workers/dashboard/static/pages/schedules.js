@@ -1,5 +1,5 @@
 // Schedules: when runs start by the clock; pause, start now, catch up on missed times, change and remove.
-import { html, useEffect, useState, AsCommand, Button, Loading, Menu, Problem, Status, Tag, useAnswers, useLoad, say, tick } from "../ui.js";
+import { html, useEffect, useState, AsCommand, Button, Loading, Menu, Problem, Status, Tag, useAnswers, useLoad, say, tick, Wide } from "../ui.js";
 import { Ask, Field, parsed } from "../ask.js";
 import { get, idPath, may, post, pretty, put, remove } from "../api.js";
 import { footKeys } from "../frame.js";
@@ -7,7 +7,7 @@ import { to } from "../router.js";
 import { bytes, distance, duration, moment, time } from "../format.js";
 import { Modal } from "../modal.js";
 
-const ruleOf = (one) => one.rule ?? one.cron ?? `every ${duration(one.every)}`;
+const ruleOf = (one) => (one.every ? `every ${duration(one.every)}` : one.rule);
 
 function Edit({ one, workflows, close, done }) {
   // An input that is too large to be shown stays as it is, unless another one is written.
@@ -58,9 +58,9 @@ const VERBS = {
 
 /** Start now, pause, resume, remove: what it means, its command, one button. */
 function Act({ one, verb, close, done }) {
-  const [word, more, note, told] = VERBS[verb];
+  const [word, more, note, sentence] = VERBS[verb];
   const ask = (dry) => (verb === "remove" ? remove(idPath`schedules/${one.name}` + (dry ? "?dry_run=true" : "")) : post(idPath`schedules/${one.name}/` + verb, { dry_run: dry }));
-  return html`<${Ask} title=${`${word} ${one.name} ${more}`.trim()} note=${note} ask=${ask} button=${`${word} ${more}`.trim()} danger=${verb === "remove"} close=${close} done=${(made) => { say(told(one, made)); done(); }} />`;
+  return html`<${Ask} title=${`${word} ${one.name} ${more}`.trim()} note=${note} ask=${ask} button=${`${word} ${more}`.trim()} danger=${verb === "remove"} close=${close} done=${(made) => { say(sentence(one, made)); done(); }} />`;
 }
 
 export default function Schedules() {
@@ -73,9 +73,9 @@ export default function Schedules() {
   return html`<main id="main" tabindex="-1"><header class="rh"><div class="grow"><h1>Schedules</h1><p class="facts">${value && html`<span><b>${value.items.length}</b> in all</span>`}</p></div><div class="bar"><${Button} why=${no} onClick=${() => setDialog(["edit", null])}>New schedule…<//></div></header>
     ${problem && html`<${Problem} problem=${problem} again=${again} />`}${!value && !problem && html`<div class="panel"><${Loading} /></div>`}
     ${value?.items.length === 0 && html`<div class="panel empty"><h2>No schedules</h2><p class="i2">A schedule starts a run of a workflow by the clock.</p><pre class="code">rival schedule add nightly report '0 3 * * *' --timezone Europe/Berlin</pre></div>`}
-    ${value?.items.length > 0 && html`<section class="panel" aria-label="Schedules"><div class="sx" tabindex="0" role="group" aria-label="Schedules"><table class="scs"><thead><tr><th>Schedule</th><th>Workflow</th><th>Rule</th><th>Next</th><th>Last</th><th>State</th><th><span class="vh">Actions</span></th></tr></thead><tbody>${value.items.map((one) => html`<tr key=${one.name}><td class="m">${one.name}</td><td><a href=${to.workflow(one.workflow)}>${one.workflow}</a></td><td><span class="m">${ruleOf(one)}</span></td>
+    ${value?.items.length > 0 && html`<section class="panel" aria-label="Schedules"><${Wide} label="Schedules"><table class="scs"><thead><tr><th>Schedule</th><th>Workflow</th><th>Rule</th><th>Next</th><th>Last</th><th>State</th><th><span class="vh">Actions</span></th></tr></thead><tbody>${value.items.map((one) => html`<tr key=${one.name}><td class="m">${one.name}</td><td><a href=${to.workflow(one.workflow)}>${one.workflow}</a></td><td><span class="m">${ruleOf(one)}</span></td>
       <td title=${(one.next ?? []).map(moment).join("\n")}>${one.paused_at ? html`<span class="i3">–</span>` : html`${time(one.next_at)} <span class="i3">${distance(one.next_at)}</span>`}</td><td>${one.last_run ? html`<a class="m" href=${to.run(one.last_run)}>${time(one.last_at)}</a>` : html`<span class="i3">never</span>`}</td>
       <td>${one.error ? html`<span class="bad" title=${one.error}>${one.error}</span>` : one.paused_at ? html`<${Status} is="paused" />` : html`<${Status} is="ok" />`} ${one.own && html`<${Tag}>from the workflow<//>`}</td>
-      <td class="num"><${Menu} label=${`Actions of ${one.name}`} end sign="more" items=${[{ text: "Start now…", why: no, do: () => setDialog(["act", one, "fire"]) }, one.paused_at ? { text: "Resume…", why: no, do: () => setDialog(["act", one, "resume"]) } : { text: "Pause…", why: no, do: () => setDialog(["act", one, "pause"]) }, { text: "Backfill…", why: no, do: () => setDialog(["backfill", one]) }, { text: "Change…", why: no ?? (one.own ? "It belongs to the workflow's file." : null), do: () => setDialog(["edit", one]) }, { text: "Remove…", kind: "bad", why: no, do: () => setDialog(["act", one, "remove"]) }]} /></td></tr>`)}</tbody></table></div></section>`}
+      <td class="num"><${Menu} label=${`Actions of ${one.name}`} end sign="more" items=${[{ text: "Start now…", why: no, do: () => setDialog(["act", one, "fire"]) }, one.paused_at ? { text: "Resume…", why: no, do: () => setDialog(["act", one, "resume"]) } : { text: "Pause…", why: no, do: () => setDialog(["act", one, "pause"]) }, { text: "Backfill…", why: no, do: () => setDialog(["backfill", one]) }, { text: "Change…", why: no ?? (one.own ? "It belongs to the workflow's file." : null), do: () => setDialog(["edit", one]) }, { text: "Remove…", kind: "bad", why: no, do: () => setDialog(["act", one, "remove"]) }]} /></td></tr>`)}</tbody></table><//></section>`}
     ${dialog?.[0] === "edit" && html`<${Edit} one=${dialog[1]} workflows=${workflows.value?.items ?? []} close=${() => setDialog(null)} done=${again} />`}${dialog?.[0] === "act" && html`<${Act} one=${dialog[1]} verb=${dialog[2]} close=${() => setDialog(null)} done=${again} />`}${dialog?.[0] === "backfill" && html`<${Backfill} one=${dialog[1]} close=${() => setDialog(null)} />`}</main>`;
 }

@@ -24,7 +24,7 @@ export function barsOf(changes) {
   return found;
 }
 
-const ENDED = new Set(["completed", "skipped", "failed", "cancelled", "undone"]);
+const ENDED = new Set(["completed", "skipped", "failed", "cancelled", "deleted"]);
 const COMPOSITE = new Set(["branch", "parallel", "for_each", "loop", "workflow", "item", "compensating"]);
 
 function closeBar(row, ms, next) {
@@ -40,10 +40,25 @@ function barKind(row, next) {
   if (row.status === "waiting_retry") return "again";
   if (row.status === "waiting") return "waited";
   if (next === null) return "runs";
-  return { failed: "failed", waiting_retry: "tried", pending: "lost", cancelled: "stopped", undone: "ran", waiting: "ran" }[next] ?? "ran";
+  return { failed: "failed", waiting_retry: "tried", pending: "lost", cancelled: "stopped", deleted: "ran", waiting: "ran" }[next] ?? "ran";
 }
 
-/** Stretches of time in which something was queued or ran, with the idle time between them; short gaps are no gaps. */
+const WORK = new Set(["ran", "runs", "failed", "tried", "lost", "stopped"]);
+
+/** Milliseconds in which at least one of the steps was at work. @param {Iterable<{kind: string, bars: {from: number, to: number, what: string}[]}>} rows */
+export function workOf(rows) {
+  const bars = [...rows].flatMap((row) => (COMPOSITE.has(row.kind) ? [] : row.bars.filter((bar) => WORK.has(bar.what))));
+  bars.sort((one, other) => one.from - other.from);
+  let sum = 0;
+  let until = -Infinity;
+  for (const { from, to } of bars) {
+    sum += Math.max(0, to - Math.max(from, until));
+    until = Math.max(until, to);
+  }
+  return sum;
+}
+
+/** Stretches of time in which something was queued or ran, with the idle time between them; short gaps do not count as gaps. */
 export function stretches(rows, end) {
   const busy = [];
   for (const row of rows) if (!COMPOSITE.has(row.kind)) for (const bar of row.bars) if (bar.what !== "waited" && bar.what !== "again" && bar.what !== "span") busy.push([bar.from, bar.to]);

@@ -25,8 +25,8 @@ export function applied(data, event) {
   const rows = new Map(data.steps.map((row) => [row.path, row]));
   const added = [];
   for (const [, ms, path, what, status, detail] of fresh) {
-    for (const undone of detail?.undone ?? []) rows.delete(undone);
     if (!path || !status) continue;
+    if (status === "deleted") { rows.delete(path); continue; }
     const old = rows.get(path);
     if (!old && isFolded(path, data.folded)) continue;
     const made = changed(old ?? bare(path, detail), new Date(ms).toISOString(), what, status, detail ?? {});
@@ -36,7 +36,7 @@ export function applied(data, event) {
   return { ...data, steps: [...rows.values()], history_id: Math.max(data.history_id, event.at ?? 0) };
 }
 
-/** A turn of a composite that is shown folded is counted by the next fetch. */
+/** An item of a composite that is shown folded is counted by the next fetch. */
 const isFolded = (path, folded) => Object.keys(folded ?? {}).some((under) => path.startsWith(`${under}[`) || path.startsWith(`${under}/`));
 
 function bare(path, detail) {

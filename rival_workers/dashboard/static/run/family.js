@@ -2,11 +2,11 @@
 import { html, Loading, Problem, Status, useLoad } from "../ui.js";
 import { get, idPath } from "../api.js";
 import { to } from "../router.js";
-import { between, duration, now, time } from "../format.js";
+import { duration, time, tookOf } from "../format.js";
 
 function Branch({ node, level }) {
   return html`<li><div class=${`fam ${node.is_this ? "this" : ""}`} style=${{ "--l": level }}><${Status} is=${node.status} /><a class="m" href=${to.run(node.id)} aria-current=${node.is_this ? "true" : undefined}>${node.id}</a><span>${node.workflow}</span>
-    ${node.step && html`<span class="i3">by <code>${node.step}</code></span>`}<span class="grow"></span><span class="i3">${time(node.created_at)}</span><span class="num w80">${duration(between(node.created_at, node.completed_at ?? now()))}</span></div>
+    ${node.step && html`<span class="i3">by <code>${node.step}</code></span>`}<span class="grow"></span><span class="i3">${time(node.created_at)}</span><span class="num w80">${duration(tookOf(node))}</span></div>
     ${node.children.length > 0 && html`<ul>${node.children.map((child) => html`<${Branch} key=${child.id} node=${child} level=${level + 1} />`)}</ul>`}
     ${node.more > 0 && html`<p class="fam i3" style=${{ "--l": level + 1 }}><a href=${to.runs({ parent: node.id })}>${node.more} more child runs</a></p>`}</li>`;
 }

@@ -1,11 +1,9 @@
 // The history of the run: every transition, newest first, page by page; an entry opens to its whole detail.
 import { html, useEffect, useState, Button, Loading, Problem, useAnswers } from "../ui.js";
 import { get, idPath } from "../api.js";
-import { executorName, moment, time } from "../format.js";
+import { executorName, moment, time, words } from "../format.js";
 import { Json } from "../json.js";
 import { setQuery } from "../router.js";
-
-const words = (detail) => Object.entries(detail ?? {}).map(([key, value]) => `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`).join("  ");
 
 function Entry({ run, entry, pick }) {
   const [whole, setWhole] = useState(null);
@@ -49,7 +47,7 @@ export default function History({ run, moves, selected }) {
   const { items, next } = shown;
   return html`<section class="tlp" aria-label="History"><div class="bar tlh"><p class="i2 grow">Newest first. The run can be rebuilt from these entries alone.</p>
       ${selected && html`<${Button} aria-pressed=${String(Boolean(only))} onClick=${() => setOnly(only ? null : selected)}>${only ? `Only ${only}: show all` : `Only ${selected}`}<//>`}</div>
-    <div class="panel"><table class="hist"><colgroup><col class="w-tm" /><col class="w-sp" /><col class="w-wh" /><col class="w-by" /><col /></colgroup><thead><tr><th>Time</th><th>Step</th><th>What</th><th>By</th><th>Detail</th></tr></thead>
+    <div class="panel"><table class="hist" aria-label="Entries"><colgroup><col class="w-tm" /><col class="w-sp" /><col class="w-wh" /><col class="w-by" /><col /></colgroup><thead><tr><th>Time</th><th>Step</th><th>What</th><th>By</th><th>Detail</th></tr></thead>
     <tbody>${items.map((entry) => html`<${Entry} key=${entry.id} run=${run} entry=${entry} pick=${(step) => setQuery({ tab: null, step })} />`)}</tbody></table>
     ${next && html`<div class="pager bar"><span class="grow"></span><${Button} onClick=${() => load(next)}>Older<//></div>`}</div></section>`;
 }

@@ -2,13 +2,13 @@
 import { html, useEffect, useState, Status, Button, Problem, LOOKS, WORDS, tick } from "../ui.js";
 import { get, idPath, may, me } from "../api.js";
 import { to } from "../router.js";
-import { between, count, distance, duration, executorName, moment, now, percent, quoted, time } from "../format.js";
+import { between, count, distance, duration, executorName, moment, now, percent, quoted, time, words } from "../format.js";
 import { Value } from "../json.js";
 import { Traceback } from "./traceback.js";
-import { isComposite, nameOf, spent } from "./model.js";
+import { isComposite, nameOf, spent, stateOf } from "./model.js";
 
 const KINDS = { sleep: "sleep", wait: "waits for an event", wait_event: "waits for an event", flow: "flow", child: "child run", child_result: "result of a child run", external: "external step", handler: "error handler",
-  compensation: "compensation", compensating: "compensations", branch: "branch", parallel: "parallel", for_each: "for_each", loop: "loop", workflow: "workflow", item: "one turn", flow_wait: "waits for an event", value: "value" };
+  compensation: "compensation", compensating: "compensations", branch: "branch", parallel: "parallel", for_each: "for_each", loop: "loop", workflow: "workflow", item: "item", flow_wait: "waits for an event", value: "value" };
 
 /** Loads the step when it is chosen, and again when its row has changed. */
 function useStep(runId, path, row, at) {
@@ -22,14 +22,15 @@ function useStep(runId, path, row, at) {
       (problem) => problem.name !== "AbortError" && setState({ path, value: null, problem })), 60);
     return () => { clearTimeout(timer); abort.abort(); };
   }, [runId, path, mark, at]);
-  return state.path === path ? state : { path, value: null, problem: null };
+  // Attempts, logs and results are fetched as they are now: of an earlier moment only the row is known.
+  return state.path === path && !at ? state : { path, value: null, problem: null };
 }
 
 function Attempts({ attempts, step, options }) {
   const lost = attempts.filter((one) => ["lost", "taken_over", "handed_back"].includes(one.outcome)).length;
   const used = `${step.attempts}${options?.max_attempts ? ` of ${options.max_attempts}` : ""} used${lost ? `, ${lost} lost` : ""}`;
   if (!attempts.length) return null;
-  return html`<div class="sec"><h3>Attempts <span class="i3">${used}</span></h3><table class="att"><colgroup><col class="w-no" /><col class="w-oc" /><col class="w-wk" /><col class="w-du" /><col /></colgroup>
+  return html`<div class="sec"><h3>Attempts <span class="i3">${used}</span></h3><table class="att" aria-label="Attempts"><colgroup><col class="w-no" /><col class="w-oc" /><col class="w-wk" /><col class="w-du" /><col /></colgroup>
     <thead class="vh"><tr><th>No.</th><th>Outcome</th><th>Worker</th><th>Took</th><th>Why</th></tr></thead>
     <tbody>${attempts.map((one, at) => html`<tr key=${at} title=${one.task_id}><td class="i3"><${AttemptNumber} one=${one} /></td>
       <td><${Status} is=${LOOKS[one.outcome] ? one.outcome : "failed"} word=${{ retried: "tried again" }[one.outcome] ?? WORDS[one.outcome] ?? one.outcome} /></td>
@@ -64,7 +65,7 @@ function Waits({ step }) {
 }
 
 /** The fields of a log entry in one line; tracebacks have their own place. */
-const fieldsOf = (one) => Object.entries(one.fields ?? {}).filter(([key]) => key !== "traceback" && key !== "location").map(([key, value]) => `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`).join(" ");
+const fieldsOf = ({ fields }) => { const { traceback: _traceback, location: _location, ...more } = fields ?? {}; void [_traceback, _location]; return words(more); };
 
 export function LogLines({ items, steps }) {
   return html`<ol class="logs">${items.map((one) => html`<li key=${one.id}><time title=${moment(one.at)}>${time(one.at, true)}</time><span class=${{ error: "bad", critical: "bad", warning: "wait", warn: "wait" }[one.level] ?? "i3"}>${one.level}</span>
@@ -106,19 +107,19 @@ export function Inspector({ run, item, path, act, at, showLogs, items, setItems,
   const links = me.value?.links ?? [];
   const [Items, setItemsPage] = useState(null);
   useEffect(() => { if (items && !Items) import("./items.js").then((loaded) => setItemsPage(() => loaded.Items)); }, [Boolean(items)]);
-  if (items && Items) return html`<aside class="panel side" aria-label=${`Items of ${items.under}`}><${Items} run=${run} ...${items} close=${() => setItems(null)} pick=${pick} live=${live} at=${at} /></aside>`;
+  if (items && Items) return html`<aside class="panel side up" aria-label=${`Items of ${items.under}`}><${Items} run=${run} ...${items} close=${() => setItems(null)} pick=${pick} live=${live} at=${at} /></aside>`;
   if (!path) return html`<aside class="panel side" aria-label="Step"><div class="sec0"><p class="i2">Choose a step.</p></div></aside>`;
   return html`<aside class=${`panel side ${sheet ? "up" : ""}`} id="step" aria-label=${`Step ${path}`} tabindex="-1">
     <button type="button" class="sheet" aria-label=${sheet ? "Make the step small" : "Open the step"} aria-expanded=${String(sheet)} onClick=${() => setSheet(!sheet)}></button>
-    <div class="sec0"><div class="bar"><h2 class="m cut">${nameOf(path)}</h2>${step ? html`<${Status} is=${step.status} waits=${step.waits_for} />` : html`<span class="i3">not reached</span>`}<span class="grow"></span>
-      ${verbs && step && !isComposite(item) && (open || step.status === "failed") && html`<${Button} kind="w-s" onClick=${() => act("set-result", path)}>Set result…<//><${Button} onClick=${() => act("skip", path)}>Skip…<//>`}
+    <div class="sec0"><div class="bar"><h2 class="m cut">${nameOf(path)}</h2>${step ? html`<${Status} is=${item && isComposite(item) ? stateOf({ ...item, row: step }) : step.status} waits=${step.waits_for} />` : html`<span class="i3">not reached</span>`}<span class="grow"></span>
+      ${verbs && step && !isComposite(item) && (run.completed_at ? path === run.failed_step : open) && html`<${Button} onClick=${() => act("set-result", path)}>Set result…<//><${Button} onClick=${() => act("skip", path)}>Skip…<//>`}
       ${verbs && step && step.completed_at && step.status !== "failed" && html`<${Button} sign="undone" onClick=${() => act("rewind", path)}>Rewind here…<//>`}</div>
       <p class="sm i3 cut"><span class="m">${path}</span>${KINDS[item?.type] && ` · ${KINDS[item.type]}`}${step?.started_at && html` · <span title=${moment(step.started_at)}>${time(step.started_at)}</span>`}${step?.queue_time > 0.0005 && ` · queued ${duration(step.queue_time)}`}${step?.worker && ` · on ${step.worker}`}</p>
       ${step?.description && html`<p class="i2">${step.description}</p>`}</div>
     ${problem && html`<${Problem} problem=${problem} />`}
-    ${error && html`<div class="sec err0"><p class="m bad">${error.type}: ${error.message}</p></div>`}
+    ${error && html`<div class="sec err0"><p class="m bad" tabindex=${error.message?.length > 400 ? "0" : undefined}>${error.type}: ${error.message}</p></div>`}
     ${step && html`<${Waits} step=${step} />`}
-    ${item?.turns && html`<div class="sec bar"><span>${count(item.turns.done)} of ${count(item.turns.total)} ${item.type === "loop" ? "iterations" : "items"}</span><span class="grow"></span><${Button} onClick=${() => setItems({ under: path, status: null })}>Show them<//></div>`}
+    ${item?.repeats && html`<div class="sec bar"><span>${count(item.repeats.done)} of ${count(item.repeats.total)} ${item.type === "loop" ? "iterations" : "items"}</span><span class="grow"></span><${Button} onClick=${() => setItems({ under: path, status: null })}>Show them<//></div>`}
     ${value && html`<${Attempts} attempts=${value.attempts} step=${value.step} options=${value.options} />`}
     ${trace && html`<${Traceback} text=${trace} />`}
     ${value?.item && !EXTERNAL.has(value.step.kind) && html`<${Value} title="Item" of=${value.item} download=${payload(run.id, "item", path)} />`}

@@ -30,7 +30,7 @@ export function Items({ run, under, status, close, pick, live }) {
     load(seen.at(-1) ?? 0);
   }, [live]);
   // With a status the server gives pages by a cursor, so that only as many as are known can be paged through.
-  const total = head ? (only ? head.counts?.[only] ?? 0 : head.total) : 0;
+  const total = head ? (only ? head.counts?.[only] ?? 0 : head.total ?? 0) : 0;
   const row = (index) => {
     const page = pages.current.get(Math.floor(index / PAGE));
     if (!Array.isArray(page)) { if (page === undefined) load(Math.floor(index / PAGE)); return html`<span class="i3">…</span>`; }
@@ -41,7 +41,7 @@ export function Items({ run, under, status, close, pick, live }) {
   };
   const statuses = Object.entries(head?.counts ?? {}).filter(([, amount]) => amount > 0);
   return html`<div class="sec0"><div class="bar"><h2 class="m cut grow">${under}</h2><${Button} kind="no" sign="x" label="Back to the step" onClick=${close} /></div>
-      <p class="sm i3">${head ? `${count(head.total)} in all` : "loading"}</p>
+      <p class="sm i3">${head ? `${count(total)}${only ? ` ${only.replace("_", " ")}` : " in all"}` : "loading"}</p>
       ${statuses.length > 0 && html`<p><${Segment} label="Status" of=${[[null, "all"], ...statuses.map(([key, amount]) => [key, `${key.replace("_", " ")} ${count(amount)}`])]} value=${only} onPick=${setOnly} /></p>`}</div>
     <div class="sec items-l"><${VirtualList} key=${`${under}:${only}`} total=${total} height=${28} row=${row} label=${`Items of ${under}`} /></div>`;
 }

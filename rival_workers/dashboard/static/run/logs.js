@@ -3,7 +3,7 @@ import { html, useEffect, useMemo, useState, Button, Loading, Problem, Segment, 
 import { get, idPath } from "../api.js";
 import { setQuery } from "../router.js";
 import { watch } from "../live.js";
-import { count, moment, quoted, time } from "../format.js";
+import { count, moment, quoted, time, words as fieldsOf } from "../format.js";
 import { VirtualList } from "../virtual.js";
 
 const LEVELS = [["debug", "all"], ["info", "info"], ["warning", "warnings"], ["error", "errors"]];
@@ -32,7 +32,7 @@ export default function Logs({ run, selected, at }) {
   if (!items) return html`<${Loading} />`;
   const row = (index) => {
     const one = shown[index];
-    const fields = Object.entries(one.fields ?? {}).map(([key, value]) => `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`).join(" ");
+    const fields = fieldsOf(one.fields);
     return html`<div class="logr" title=${`${moment(one.at)}\n${one.message} ${fields}`}><time>${time(one.at, true)}</time><span class=${TONE[one.level] ?? "i3"}>${one.level}</span><button type="button" class="lk q m cut" onClick=${() => setQuery({ tab: null, step: one.step })}>${one.step}</button><span class="cut lt2">${one.message} <span class="i3">${fields}</span></span></div>`;
   };
   return html`<section class="tlp" aria-label="Logs"><div class="bar tlh wrap"><${Segment} label="Level" of=${LEVELS} value=${level} onPick=${setLevel} />

@@ -28,6 +28,8 @@ CHROMIUM = next((found for name in NAMES if (found := shutil.which(name))), None
 WHY_SKIPPED = "tests/browser needs Chromium: `apt-get install chromium` (make test does so where it can)"
 #: Milliseconds that a page may need on a busy machine; a test asserts order, not speed.
 PATIENCE = 30_000
+#: A moment as a page writes it: with its seconds if it is of today, else with its day. Tests also run across midnight.
+MOMENT = r"(\d\d:\d\d:\d\d|[A-Z][a-z]{2} \d\d:\d\d)"
 #: How much slower than this machine the browser's pages are, to find what depends on speed: RIVAL_TEST_SLOWDOWN=8.
 SLOWDOWN = float(os.environ.get("RIVAL_TEST_SLOWDOWN", "1"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from tests.browser import shop
 from tests.browser.conftest import OpenPage, Site, follow, wait_for_status
@@ -105,6 +105,24 @@ def test_a_run_that_is_deleted_while_it_is_shown_says_so(open_page: OpenPage, si
     page.reload()
     expect(page.get_by_role("alert")).to_contain_text("short-1")
     expect(page.get_by_role("tree")).to_have_count(0)
+
+
+def test_a_run_that_is_deleted_before_its_step_is_read_is_reported_once(open_page: OpenPage, site: Site) -> None:
+    site.start(shop.SHORT_LIVED, "short-2", seconds=0)
+    wait_for_status(site, "short-2", "completed")
+    page = open_page(expects="404")
+    waiting: list[Route] = []
+    page.route("**/runs/short-2/step?*", lambda route: waiting.append(route))
+    with page.expect_request("**/runs/short-2/step?*"):
+        page.goto(site.url + "runs/short-2")
+    site.delete_short_lived()
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.get_by_role("alert")).to_contain_text("This run has been deleted")
+    with page.expect_response("**/runs/short-2/step?*") as answer:
+        waiting[0].continue_()
+    assert answer.value.status == 404
+    expect(page.get_by_role("complementary", name="Step seal")).to_contain_text("completed")
+    assert page.get_by_role("alert").count() == 1
 
 
 def test_a_mistake_in_a_page_leaves_the_others_usable(open_page: OpenPage) -> None:

@@ -228,7 +228,7 @@ export default function RunPage({ id: coded }) {
         toggle=${(path, open) => setOpened((old) => new Map(old).set(path, open))} repeat=${showRepeat} showItems=${(under, status) => (at ? say("Items are shown as they are now: go back to now first.") : setItems({ under, status }))}
         preview=${mode && preview.answer?.possible ? marks(mode.verb, mode.step, preview.answer, tree) : null} label=${`Steps of ${run.id}${mode ? ", preview" : ""}`} /></section>
       ${mode ? html`<${Tab} key="panel" name="panel" run=${run} mode=${mode} preview=${preview} items=${tree} leave=${leave} finished=${() => { leave(); load(); }} />`
-        : html`<${Inspector} key="inspector" run=${run} item=${item} path=${selected} act=${act} at=${at} showLogs=${(step) => setQuery({ tab: "logs", step })} items=${items} setItems=${setItems} pick=${pickRepeat} live=${moves} />`}</div>`
+        : html`<${Inspector} key="inspector" run=${run} gone=${gone} item=${item} path=${selected} act=${act} at=${at} showLogs=${(step) => setQuery({ tab: "logs", step })} items=${items} setItems=${setItems} pick=${pickRepeat} live=${moves} />`}</div>`
       : html`<${Tab} key=${tab} name=${tab} ...${shared} />`}
   </main>`;
 }

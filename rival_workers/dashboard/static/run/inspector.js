@@ -94,8 +94,8 @@ function Options({ run, step, options }) {
     : html`<p class="m sm i2">${Object.entries(options).map(([key, one]) => `${key}=${JSON.stringify(one)}`).join(" ")}</p>`}</div>`;
 }
 
-/** @param {{run: object, item: object|null, path: string, act: (verb: string, step: string) => void, at: number|null}} props */
-export function Inspector({ run, item, path, act, at, showLogs, items, setItems, pick, live }) {
+/** @param {{run: object, gone: boolean, item: object|null, path: string, act: (verb: string, step: string) => void, at: number|null}} props */
+export function Inspector({ run, gone, item, path, act, at, showLogs, items, setItems, pick, live }) {
   const row = item?.row ?? null;
   const { value, problem } = useStep(run.id, path, row, at);
   const [sheet, setSheet] = useState(false);
@@ -116,7 +116,7 @@ export function Inspector({ run, item, path, act, at, showLogs, items, setItems,
       ${verbs && step && step.completed_at && step.status !== "failed" && html`<${Button} sign="undone" onClick=${() => act("rewind", path)}>Rewind here…<//>`}</div>
       <p class="sm i3 cut"><span class="m">${path}</span>${KINDS[item?.type] && ` · ${KINDS[item.type]}`}${step?.started_at && html` · <span title=${moment(step.started_at)}>${time(step.started_at)}</span>`}${step?.queue_time > 0.0005 && ` · queued ${duration(step.queue_time)}`}${step?.worker && ` · on ${step.worker}`}</p>
       ${step?.description && html`<p class="i2">${step.description}</p>`}</div>
-    ${problem && html`<${Problem} problem=${problem} />`}
+    ${problem && !gone && html`<${Problem} problem=${problem} />`}
     ${error && html`<div class="sec err0"><p class="m bad" tabindex=${error.message?.length > 400 ? "0" : undefined}>${error.type}: ${error.message}</p></div>`}
     ${step && html`<${Waits} step=${step} />`}
     ${item?.repeats && html`<div class="sec bar"><span>${count(item.repeats.done)} of ${count(item.repeats.total)} ${item.type === "loop" ? "iterations" : "items"}</span><span class="grow"></span><${Button} onClick=${() => setItems({ under: path, status: null })}>Show them<//></div>`}

@@ -35,6 +35,11 @@ class Measurement:
         """Smallest and largest repetition."""
         return (min(self.values), max(self.values)) if self.values else None
 
+    @property
+    def p99(self) -> float | None:
+        """The 99th percentile, of a hundred repetitions or more."""
+        return statistics.quantiles(self.values, n=100, method="inclusive")[98] if len(self.values) >= 100 else None
+
 
 def emit(system: str, name: str, values: Sequence[float] = (), note: str = "", configuration: str = "") -> None:
     """Hand one measurement to the harness that started this driver."""

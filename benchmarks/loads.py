@@ -22,7 +22,8 @@ class Load:
     latency_runs: int = 50
     #: How many of a system's polling intervals are tried.
     pollings: int = 2
-    retries: int = 12
+    #: Retries of a repetition: with all its repetitions enough for a 99th percentile.
+    retries: int = 40
     takeovers: int = 3
     finished_runs: tuple[int, ...] = (0, 100_000, 1_000_000)
     #: How often all table sizes are measured, in alternation: a slow minute must not affect only one of them.
@@ -58,7 +59,7 @@ QUICK = Load(
     bulk_starts=5_000,
     latency_runs=30,
     pollings=1,
-    retries=10,
+    retries=35,
     takeovers=1,
     finished_runs=(0, 100_000),
     rounds=2,

@@ -47,6 +47,7 @@ def record(scores: Scores, about: Mapping[str, Any]) -> dict[str, Any]:
             "name": one.name,
             "median": one.median,
             "spread": one.spread,
+            "p99": one.p99,
             "values": [float(f"{value:.5g}") for value in one.values],
             "note": one.note,
         }
@@ -71,11 +72,12 @@ def table(scores: Scores, systems: Sequence[str]) -> str:
 
 
 def cell(one: Measurement | None) -> str:
-    """`median (smallest..largest)`."""
+    """`median (smallest..largest)`; with its p99 if there is one."""
     if one is None or one.median is None or one.spread is None:
         return NONE
     middle = _number(one.median)
-    return middle if len(one.values) == 1 else f"{middle} ({_number(one.spread[0])}..{_number(one.spread[1])})"
+    tail = "" if one.p99 is None else f", p99 {_number(one.p99)}"
+    return middle if len(one.values) == 1 else f"{middle} ({_number(one.spread[0])}..{_number(one.spread[1])}{tail})"
 
 
 def ratio(scores: Scores, name: str, system: str, other: str) -> str:

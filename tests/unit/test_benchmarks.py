@@ -40,6 +40,12 @@ def test_repetitions_of_one_configuration_are_collected() -> None:
     assert score.spread == (10.0, 30.0)
 
 
+def test_a_hundred_repetitions_have_a_99th_percentile() -> None:
+    values = tuple(float(value) for value in range(1, 101))
+    assert report.cell(Measurement("rival", "retry_timer_error_ms", values)) == "50.5 (1.00..100, p99 99.0)"
+    assert report.cell(Measurement("rival", "retry_timer_error_ms", values[:99])) == "50.0 (1.00..99.0)"
+
+
 @pytest.mark.parametrize(("name", "best"), [("steps_per_s", "solo"), ("wait_lag_ms", "prefork")])
 def test_the_best_configuration_counts_in_each_discipline(name: str, best: str) -> None:
     found = [Measurement("celery", name, (5.0,), "", "prefork"), Measurement("celery", name, (7.0,), "", "solo")]

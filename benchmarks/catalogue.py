@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from benchmarks.disciplines import SHARED
 
 #: Measured as often as the shared disciplines, but only Rival has them.
-RIVAL_REPEATED = ("run_many", "for_each", "long_run", "checkpoints", "sleeps", "mixed")
+RIVAL_REPEATED = ("bare_commits", "run_many", "for_each", "long_run", "checkpoints", "sleeps", "mixed")
 #: Measured once per benchmark: each takes its own repetitions.
 POLICIES = (
     *("ruled", "limited", "limited_slow", "hot_key", "held", "tickets", "pace", "fairness", "low", "slots", "slot_use"),
@@ -40,6 +40,7 @@ FIGURES = (
     Figure("kb10_steps_per_s", "steps/s, results of 10 KB", True),
     Figure("kb100_steps_per_s", "steps/s, results of 100 KB", True),
     Figure("starts_per_s", "runs started/s, one by one", True),
+    Figure("bare_commits_per_s", "rows inserted/s by one connection, a commit each, without any system", True),
     Figure("run_many_per_s", "runs started/s, run_many", True),
     Figure("latency_10_steps_ms", "10-step run, idle system (ms)", False),
     Figure("wait_lag_ms", "commit to wait returning (ms)", False),

@@ -35,6 +35,15 @@ def fresh_database(admin_url: str, name: str, template: str = "template1") -> st
     return urlunsplit(urlsplit(admin_url)._replace(path=f"/{name}"))
 
 
+def bare_commits(url: str, count: int) -> None:
+    """Insert so many rows, each with its own commit, from one connection: what any durable start does at least."""
+    with psycopg.connect(url, autocommit=True, prepare_threshold=0) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS bare_commits (id text PRIMARY KEY, input text)")
+        for number in range(count):
+            connection.execute("INSERT INTO bare_commits VALUES (%s, %s)", [f"row-{number}", "{}"])
+        connection.execute("DROP TABLE bare_commits")
+
+
 def name_of(url: str) -> str:
     """The database that a URL names."""
     return urlsplit(url).path.removeprefix("/")

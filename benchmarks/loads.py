@@ -17,7 +17,7 @@ class Load:
     payload_runs: int = 300
     #: Runs with and without limits: enough for seconds, as the ratio of two short loads says little.
     limited_runs: int = 4_500
-    starts: int = 1_000
+    starts: int = 3_000
     bulk_starts: int = 10_000
     latency_runs: int = 50
     #: How many of a system's polling intervals are tried.
@@ -55,7 +55,7 @@ FULL = Load()
 QUICK = Load(
     repeats=3,
     payload_runs=100,
-    starts=200,
+    starts=1_000,
     bulk_starts=5_000,
     latency_runs=30,
     pollings=1,

@@ -170,6 +170,7 @@ class RivalSide:
         """By the names that the harness asks for."""
         return {
             **disciplines.shared_by([self._warm], self._idle, self._load),
+            "bare_commits": self._bare_commits,
             "run_many": self._run_many,
             "commits": self._commits,
             "wal": self._wal,
@@ -220,6 +221,11 @@ class RivalSide:
                 policies.MEASURED[name](warm, self._load)
 
         return repetition
+
+    def _bare_commits(self) -> None:
+        count = self._load.starts
+        rate = disciplines.rate(count, lambda: databases.bare_commits(self._idle.url, count))
+        emit(self._name, "bare_commits_per_s", [rate])
 
     def _run_many(self) -> None:
         work = Work("noop", self._load.bulk_starts, self._load.steps)

@@ -43,6 +43,7 @@ NOT_THERE = {
 }
 ALL = PAGES | NOT_THERE
 EXPECTED = "404"
+PHONE = {"width": 390, "height": 844}
 
 
 #: WCAG 2.2 A and AA and best practices.
@@ -77,7 +78,7 @@ def wide(open_pages: OpenPage) -> Page:
 
 @pytest.fixture(scope="module")
 def phone(open_pages: OpenPage) -> Page:
-    return open_pages(expects=EXPECTED, viewport={"width": 390, "height": 844}, has_touch=True)
+    return open_pages(expects=EXPECTED, viewport=PHONE, has_touch=True)
 
 
 def settled(page: Page) -> None:
@@ -116,6 +117,23 @@ def test_a_page_fits_a_phone(phone: Page, name: str) -> None:
     assert violations(phone) == []
     phone.mouse.wheel(0, 400)
     assert phone.evaluate(COVERED_LINKS) == []
+
+
+@pytest.mark.parametrize("place", [50, 70, 87])
+def test_a_note_on_the_timeline_fits_a_phone(open_page: OpenPage, site: Site, place: int) -> None:
+    phone = open_page(viewport=PHONE)
+    found = site.api.get("runs/order-refused/changes").json()
+    path = found["paths"].index("in-stock?/payment/authorise")
+    last = max(after for _, after, where, _ in found["rows"] if where == path)
+    end = last * 96 / place
+    shrink = (end - last) / (found["end"] - last)
+    for row in found["rows"]:
+        row[1] = row[1] if row[1] <= last else last + (row[1] - last) * shrink
+    found["end"] = end
+    phone.route("**/runs/order-refused/changes", lambda route: route.fulfill(json=found))
+    shown(phone, "timeline")
+    assert phone.get_by_text("2 attempts").is_visible() == (place == 50)
+    assert phone.evaluate(ASIDE) == []
 
 
 #: Names of steps in a plan, and headings and links in tables, that are cut so much that they cannot be read.

@@ -95,17 +95,20 @@ function Track({ row, to }) {
     const most = Math.max(...sums);
     const left = to.x(first);
     const width = (to.x(last) - left) / columns;
-    return html`<span class="tk">${sums.map((amount, at) => amount > 0 && html`<i class="h" key=${at} style=${{ "--a": left + at * width, "--b": width * 0.92, "--h": `${4 + (16 * amount) / most}px` }}></i>`)}<span class="gt" style=${{ "--a": to.x(last) }}>${count(row.density.length)}</span></span>`;
+    return html`<span class="tk">${sums.map((amount, at) => amount > 0 && html`<i class="h" key=${at} style=${{ "--a": left + at * width, "--b": width * 0.92, "--h": `${4 + (16 * amount) / most}px` }}></i>`)}<span class=${noteClass(to.x(last))} style=${{ "--a": to.x(last) }}>${count(row.density.length)}</span></span>`;
   }
   return html`<span class="tk">${row.bars.map((bar, at) => html`<i key=${at} class=${TONE[row.path.includes("!compensate") && bar.what === "ran" ? "undid" : bar.what]} title=${`${bar.what}: ${duration((bar.to - bar.from) / 1000)}`} style=${{ "--a": to.x(bar.from), "--b": Math.max(0, to.x(bar.to) - to.x(bar.from)) }}></i>`)}
     ${row.bars.length === 0 && row.kind !== "gap" && html`<i class=${`g pt ${look(row.status)[1]}`} title="recorded with its end" style=${{ "--a": to.x(row.last) }}></i>`}${note(row, to)}</span>`;
 }
 
+/** A phone has no room for a note so far to the right. */
+const noteClass = (at) => (at > 62 ? "gt far" : "gt");
+
 function note(row, to) {
   const tries = row.bars.filter((bar) => ["ran", "failed", "tried", "lost"].includes(bar.what)).length;
   const at = to.x(row.last);
   if (tries < 2 || row.kind === "flow" || at > 88) return null;
-  return html`<span class=${`gt ${row.status === "failed" ? "bad" : ""}`} style=${{ "--a": at }}>${tries} attempts</span>`;
+  return html`<span class=${`${noteClass(at)} ${row.status === "failed" ? "bad" : ""}`} style=${{ "--a": at }}>${tries} attempts</span>`;
 }
 
 /** Where the time went: waiting, working, and the step that took longest. */

@@ -68,10 +68,12 @@ def call_waiting(connection: Connection, breaker: str, most: int, seconds: float
 
 
 def remove_stale_waits(connection: Connection, breaker: str, most: int) -> None:
-    """Of the first rows of the queue, delete those whose steps do not wait any more."""
+    """Of the first rows of the queue, delete those whose steps do not wait any more. A step that waits again meanwhile
+    has a row with another token, which stays."""
+    row = (*_KEY, breaker_waits.c.token)
     first = select(*_KEY).where(breaker_waits.c.name == breaker).order_by(breaker_waits.c.since, *_KEY).limit(most)
     # A scalar subquery instead of NOT EXISTS, for which Postgres would read all steps.
     waits = select(steps.c.path).where(_STILL_WAITS).scalar_subquery()
-    stale = select(*_KEY).where(tuple_(*_KEY).in_(chosen(first)), waits.is_(None))
+    stale = select(*row).where(tuple_(*_KEY).in_(chosen(first)), waits.is_(None))
     for one in connection.execute(stale).all():
-        remove_wait(connection, one.run_id, one.path)
+        connection.execute(delete(breaker_waits).where(tuple_(*row) == tuple(one)))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import text
 
 from rival_client import DeadLetterFilter, Rival
 from tests.support.chaos import Ledger, assert_nothing_is_stuck, mixed_fleet, start_many, wait_for_all
+from tests.support.effort import long_but_first
 from tests.support.workers import Workers, wait_until
 
 #: `charge` always fails, and falls back to a function.
@@ -90,3 +92,36 @@ def test_a_breaker_that_one_worker_opens_stops_the_others_and_a_killed_probe_is_
     next(worker for worker in fleet if worker.pid == victim).kill()
     # The step of the probe is taken over, or another one comes first: either probes, after the lease.
     wait_until(lambda: len(ledger.lines("probe")) == 2 or rival.run("ask", {}).wait(20).status == "completed", 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", long_but_first("after_breaker_commit", "after_claim_commit", "after_finish_commit"))
+def test_steps_that_wait_for_a_breaker_run_although_the_worker_that_closes_it_is_killed(
+    rival: Rival, workers: Workers, ledger: Ledger, point: str
+) -> None:
+    """Their own times are ten minutes away: they run because each that succeeds calls others, and the sweep goes on
+    where that ends. The worker dies after it has closed the breaker, before anything is published, or before that."""
+    file = ledger.workflow(ASK.replace("ON_OPEN", "'wait'"))
+    [opener] = workers.start(file, concurrency=2, lease=2)
+    assert rival.run("ask", {"fails": True}, "first").wait(20).status == "failed"
+    run_ids = start_many(rival, 8, "ask")
+    wait_until(lambda: _count(rival, "SELECT count(*) FROM rival_breaker_waits") == 8, 20)
+    opener.kill()
+    [doomed] = workers.start(file, concurrency=1, lease=2, failpoint=point)
+    rival.open_breaker("b", seconds=0)
+    assert doomed.process.wait(20) < 0
+    [breaker] = rival.breakers()
+    assert breaker.state == ("open" if point == "after_claim_commit" else "closed")
+    assert sum(rival.state(run_id).is_terminal for run_id in run_ids) <= 1
+    workers.start(file, 2, concurrency=2, lease=2)
+    wait_for_all(rival, run_ids, 60)
+    assert {rival.result(run_id).result for run_id in run_ids} == {"answer"}
+    assert len(ledger.lines()) <= 1 + len(run_ids) + 1, "only the step of the killed worker was called twice"
+    assert rival.breakers()[0].state == "closed"
+    assert _count(rival, "SELECT count(*) FROM rival_breaker_waits") == 0
+    assert_nothing_is_stuck(rival)
+
+
+def _count(rival: Rival, query: str) -> int:
+    with rival.database.autocommit() as connection:
+        return int(connection.scalar(text(query)) or 0)

@@ -25,6 +25,7 @@ from rival_workers.runtime.attempt.hook_calls import breaker_moved
 from rival_workers.runtime.attempt.invoke import failure
 from rival_workers.runtime.attempt.outage import OutageRetry
 from rival_workers.runtime.attempt.step_transitions import StepTransitions
+from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.flow.stop_signals import Suspend
 from rival_workers.store.claim_records import Refused
 from rival_workers.store.interface import Store
@@ -64,6 +65,7 @@ class BreakerGuard:
             self._outage.keep(lambda: self._transitions.count_failure(position, outcome, executor))
         elif answer.probes or answer.is_waited_for:
             moved = self._outage.keep(lambda: self._store.breaker_succeeded(breaker, claim, executor))
+            failpoint("after_breaker_commit")
             if moved is not None:
                 breaker_moved(breaker, moved, attempt)
         return outcome

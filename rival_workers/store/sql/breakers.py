@@ -69,8 +69,9 @@ class BreakersSql(StorePart):
         or its run may have been cancelled."""
         for name in self._waited_breakers():
             with self.database.transaction() as connection:
-                remove_stale_waits(connection, name, _HEAD)
+                # First, as a step that asks: it locks the breaker, and then its own row in the queue.
                 row = lock_breaker(connection, name)
+                remove_stale_waits(connection, name, _HEAD)
                 if row is None or _lets_go(connection, row):
                     call_waiting(connection, name, 1)
 

@@ -72,6 +72,8 @@ class FinishSteps:
     """The ends of inline steps that have run one after the other, in one transaction. Only the first has a row."""
 
     steps: tuple[FinishStep, ...]
+    #: The step that follows them has run as well, and has failed.
+    next_has_run: bool = False
     is_limited = False
 
     @property
@@ -83,7 +85,7 @@ class FinishSteps:
         return self.steps[-1].claim_for
 
     def apply(self, store: Store) -> list[FinishResult]:
-        return store.finish_steps(self.steps)
+        return store.finish_steps(self.steps, next_has_run=self.next_has_run)
 
 
 @record(frozen=True)

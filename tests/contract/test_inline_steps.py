@@ -15,6 +15,7 @@ from rival_client import DatabaseUnavailable, InvalidArgument
 from rival_client.errors import DatabaseRefused
 from rival_workers import (
     DefinitionError,
+    StepError,
     branch,
     breaker,
     create_workflow,
@@ -221,9 +222,9 @@ def ended(inline: Inline, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     real = inline.store.finish_steps
 
-    def finish_steps(ends: Any) -> Any:
+    def finish_steps(ends: Any, **how: Any) -> Any:
         found.append(len(ends))
-        return real(ends)
+        return real(ends, **how)
 
     monkeypatch.setattr(inline.store, "finish_steps", finish_steps)
     return found
@@ -296,15 +297,34 @@ def test_a_final_failure_fails_the_run_with_its_error(inline: Inline) -> None:
     assert statuses(inline) == {"a": "completed", "b": "completed", "c": "failed"}
 
 
-def test_a_run_that_is_paused_meanwhile_keeps_the_ends_up_to_there(inline: Inline) -> None:
+def test_a_run_that_is_paused_meanwhile_keeps_the_ends_of_all_that_have_run(inline: Inline) -> None:
     calls = Calls("c", lambda: inline.rival.pause("r"))
-    assert messages(inline, *calls.steps("abcd"))[0] is None
-    # The run is paused while `a` runs in the table: the next step waits.
-    assert statuses(inline) == {"a": "completed", "b": "pending"}
+    inline.define("w", *calls.steps("abcd"), durable("e"))
+    inline.rival.run("w", None, "r")
+    inline.drain()
+    assert statuses(inline) == {**dict.fromkeys("abcd", "completed"), "e": "pending"}
     inline.rival.resume("r")
     inline.drain()
-    assert calls.made == {"a": 1, "b": 2, "c": 2, "d": 2}
-    assert inline.rival.result("r").results == {"a": "a1", "b": "b2", "c": "c2", "d": "d2"}
+    assert calls.made == dict.fromkeys("abcd", 1)
+    assert inline.rival.result("r").results == {**{name: f"{name}1" for name in "abcd"}, "e": "done"}
+
+
+def test_a_step_that_fails_in_a_run_that_is_paused_meanwhile_has_failed(inline: Inline) -> None:
+    calls = Calls("c", lambda: inline.rival.pause("r"))
+
+    def fails() -> None:
+        calls.made["d"] = calls.made.get("d", 0) + 1
+        raise StepError("no")
+
+    failing = step(fails, name="d", execution_mode="inline", on_failure="skip")
+    inline.define("w", *calls.steps("abc"), failing, durable("e"))
+    inline.rival.run("w", None, "r")
+    inline.drain()
+    assert statuses(inline) == {**dict.fromkeys("abc", "completed"), "d": "skipped", "e": "pending"}
+    inline.rival.resume("r")
+    inline.drain()
+    assert calls.made == dict.fromkeys("abcd", 1)
+    assert inline.rival.result("r").status == "completed"
 
 
 def test_a_run_that_is_cancelled_meanwhile_ends_no_step(inline: Inline) -> None:
@@ -339,9 +359,9 @@ def test_after_a_lost_answer_nothing_runs_twice(inline: Inline, monkeypatch: pyt
     calls = Calls()
     real = inline.store.finish_steps
 
-    def unheard(ends: Any) -> Any:
+    def unheard(ends: Any, **how: Any) -> Any:
         monkeypatch.setattr(inline.store, "finish_steps", real)
-        real(ends)
+        real(ends, **how)
         raise DatabaseUnavailable("the answer was lost")
 
     monkeypatch.setattr(inline.store, "finish_steps", unheard)
@@ -354,7 +374,7 @@ def test_after_a_lost_answer_nothing_runs_twice(inline: Inline, monkeypatch: pyt
 
 
 def test_what_the_database_refuses_together_is_committed_alone(inline: Inline, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(ends: Any) -> Any:
+    def refuses(ends: Any, **how: Any) -> Any:
         raise DatabaseRefused("a number is out of range", "22003")
 
     monkeypatch.setattr(inline.store, "finish_steps", refuses)

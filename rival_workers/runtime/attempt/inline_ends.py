@@ -74,12 +74,13 @@ class InlineEnds(Claiming):
         return is_first and not needs_row and not is_observed and _place(attempt) not in self._alone
 
     def _claimed_after(self, attempt: Attempt, before: WaitingEnds) -> Commits[Attempt | None]:
-        """Commit the ends before an attempt that has failed, and claim its row. None: its run is paused, or these steps
-        have moved on, and the failure counts for nothing."""
+        """Commit the ends before an attempt that has failed, and claim its row. None: these steps have moved on, and
+        the failure counts for nothing."""
         found: list[Attempt] = []
 
         def commit(again: bool) -> Commits[bool]:
-            done: list[FinishResult] = yield from self._resumed(committed(FinishSteps(before.ends)))
+            ends = FinishSteps(before.ends, next_has_run=True)
+            done: list[FinishResult] = yield from self._resumed(committed(ends))
             claim = claim_of_next(done[-1], attempt.claim) if len(done) == len(before.ends) else None
             if claim is not None and not again:
                 found.append(self._added(attempt.claimed_as(claim)))

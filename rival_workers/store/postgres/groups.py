@@ -73,10 +73,10 @@ class PostgresGroups(PostgresSteps, SweepsSql):
             return limited_groups.can_finish(commit) and self._contention.allows(commit)
         return advance.claims_next or advance.completes_run or Lane.of(commit) is not None
 
-    def finish_steps(self, steps: Sequence[FinishStep]) -> list[FinishResult]:
+    def finish_steps(self, steps: Sequence[FinishStep], *, next_has_run: bool = False) -> list[FinishResult]:
         ends = self._fast_ends(steps)
         if ends is None:
-            return super().finish_steps(steps)
+            return super().finish_steps(steps, next_has_run=next_has_run)
         rows = self._prepared.fetch_each([(path.statement, path.values(call)) for path, call in ends])
         done: list[FinishResult] = []
         for (path, call), row in zip(ends, rows, strict=True):
@@ -89,7 +89,8 @@ class PostgresGroups(PostgresSteps, SweepsSql):
         claim = claim_of_next(done[-1], left[0].claim) if done and left else None
         if done and claim is None:
             return done
-        return done + super().finish_steps([replace(left[0], claim=claim or left[0].claim), *left[1:]])
+        first = replace(left[0], claim=claim or left[0].claim)
+        return done + super().finish_steps([first, *left[1:]], next_has_run=next_has_run)
 
     def _fast_ends(self, steps: Sequence[FinishStep]) -> list[FastEnd] | None:
         """None: the end of one of them has no fast statement."""

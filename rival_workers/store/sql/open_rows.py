@@ -63,6 +63,8 @@ class OpenRowsSql:
     served: ServedQueues = field(default_factory=ServedQueues)
     #: If True, only inline steps are claimed.
     only_inline: bool = False
+    #: If True, the step that opens has run already: it is claimed in a paused run, too.
+    next_has_run: bool = False
 
     @cached_property
     def run_row(self) -> RunRow:
@@ -154,7 +156,7 @@ class OpenRowsSql:
     def _starting(self, opening: OpenRow, config: StepConfig, **item: Any) -> dict[str, Any]:
         """Claim the step for `claim_for`, if given and if nothing else was claimed; otherwise leave it to a message. A
         step with limits is claimed in a transaction of its own, because its gates are locked after everything else."""
-        token, paused = self._token(opening), self.run_row.paused
+        token, paused = self._token(opening), self.run_row.paused and not self.next_has_run
         own, elsewhere = recorded(config), config.queue not in self.served
         elsewhere |= self.only_inline and not config.is_inline
         if self.claim_for is None or self.claimed is not None or paused or config.limits or elsewhere:

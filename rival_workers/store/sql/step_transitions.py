@@ -130,17 +130,18 @@ class StepTransitionsSql(LimitedStartsSql):
 
         return in_lock_order(self.database, claim.run_id, once)
 
-    def finish_steps(self, steps: Sequence[FinishStep]) -> list[FinishResult]:
+    def finish_steps(self, steps: Sequence[FinishStep], *, next_has_run: bool = False) -> list[FinishResult]:
         """End steps that have run one after the other, in one transaction: each end claims the next step, but only the
-        first step has a row. Returns the results of those that have ended: none if the first is stale, and fewer if one
-        of them could not claim the next, because the run is paused."""
+        first step has a row. Returns the results of those that have ended: none if the first is stale. They end in a
+        paused run, too, as any step that runs; what follows them waits. `next_has_run`: that step has run as well."""
 
         def once(connection: Connection, alone: bool) -> list[FinishResult]:
             done: list[FinishResult] = []
             for step in steps:
                 claim = step.claim if not done else claim_of_next(done[-1], step.claim)
                 how = (step.end, step.advance, step.claim_for, alone)
-                finished = None if claim is None else self._finish(connection, claim, *how)
+                has_run = next_has_run or step is not steps[-1]
+                finished = None if claim is None else self._finish(connection, claim, *how, next_has_run=has_run)
                 if finished is None:
                     break
                 done.append(finished)
@@ -156,6 +157,7 @@ class StepTransitionsSql(LimitedStartsSql):
         advance: Advance,
         claim_for: str | None,
         alone: bool,
+        next_has_run: bool = False,
     ) -> FinishResult | None:
         verb, values = end_values(claim, end)
         step, slots = leave_running(connection, claim, verb, end.status, values, *ATTEMPT_COLUMNS, steps.c.kind)
@@ -173,6 +175,7 @@ class StepTransitionsSql(LimitedStartsSql):
             connection, claim.run_id, claim_for, advance, alone, by=_who(claim, step, end.outcome)
         )
         following.slots += slots
+        following.next_has_run = next_has_run
         if isinstance(end, End) and end.keyed and end.reused_from is None:
             following.ended_keys[claim.path] = end.shared
         write_end(following.writer, claim.path, end)

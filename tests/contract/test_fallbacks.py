@@ -6,11 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from rival_workers import Registry, RetryWith, StepError, branch, flow, for_each, retry_with, step, value
 from rival_workers.engine.interpreter import first
 from tests.support.inline import Inline
 from tests.support.workers import wait_until
+
+
+class Receipt(BaseModel):
+    number: int
 
 
 def broken() -> None:
@@ -49,6 +54,31 @@ def test_a_value_completes_the_step_in_the_commit_of_its_failure(inline: Inline)
     }
     assert first.last_error is not None
     assert entries(inline, "broken") == ["claimed", "fell_back", "completed"]
+
+
+@pytest.mark.parametrize("by", ["run", "fleet"])
+def test_a_value_of_a_rule_that_is_not_of_the_type_of_the_result_is_not_stored(inline: Inline, by: str) -> None:
+    def count() -> Receipt:
+        raise ValueError("the bank is closed")
+
+    inline.define("pay", count, last)
+    rule: dict[str, Any] = {"fallback": {"value": {"number": "none"}}}
+    if by == "fleet":
+        inline.rival.set_policy("count", rule)
+        inline.keeper.run_once()
+    inline.rival.run("pay", {}, run_id="r", **({"policies": [("count", rule)]} if by == "run" else {}))
+    inline.drain()
+    found = inline.rival.result("r")
+    assert (found.status, found.failed_step) == ("failed", "count")
+    assert found.error is not None
+    del found.error["traceback"]
+    assert found.error == {
+        "type": "InvalidResult",
+        "message": "the result of value(…), the fallback of step 'count' of run 'r', is not of type Receipt: number: "
+        "Input should be a valid integer, unable to parse string as an integer",
+        "attempt": 1,
+        "cause": {"type": "ValueError", "message": "the bank is closed"},
+    }
 
 
 def test_retry_with_makes_one_more_attempt_with_other_values(inline: Inline) -> None:

@@ -37,6 +37,7 @@ from rival_workers.engine.decisions import (
     timed_out,
 )
 from rival_workers.engine.heartbeat_limits import timeout_error
+from rival_workers.runtime.attempt.fallback_values import checked_at
 from rival_workers.runtime.attempt.position import InPlace, Position, RunOptions
 from rival_workers.runtime.attempt.runs_in_hand import Commits, commit_alone
 from rival_workers.runtime.failpoints import failpoint
@@ -67,8 +68,7 @@ class StepTransitions:
         self.clock: Callable[[], float] = time.monotonic
 
     def decide(self, position: Position, outcome: Success | Failure, left: float | None = None) -> Decision:
-        """What follows from the outcome. What a decision depends on is only read if the step has such an option.
-        `left`: seconds until the deadline of the run."""
+        """What follows from the outcome. Reads only what the options need. `left`: seconds until the run's deadline."""
         config, failed, run_id = position.config, isinstance(outcome, Failure), position.claim.run_id
         failed_at = outcome.at if isinstance(outcome, Failure) and outcome.at is not None else self.clock()
         decision = decide(
@@ -80,6 +80,7 @@ class StepTransitions:
             retries=self._store.retries_of(run_id) if failed and config.retry_budget is not None else 0,
             left=shortest(left, self.left(position)),
         )
+        decision = checked_at(position, decision, self._registry)
         return replace(decision, failed_at=failed_at) if isinstance(decision, Retry) else decision
 
     def has_fallen_back(self, position: Position) -> bool:

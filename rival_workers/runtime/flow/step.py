@@ -10,16 +10,17 @@ from dataclasses import field
 from typing import Any
 
 from rival_client.model import statuses
-from rival_client.model.payload import dump, load
+from rival_client.model.payload import dump
 from rival_client.model.policies.step_config import StepConfig
 from rival_client.model.record import record
 from rival_client.model.timers import is_due
 from rival_workers.definition.given_steps import name_of
 from rival_workers.definition.returns import Returns
-from rival_workers.engine.decisions import Decision, End, Failure, FallBack, Retry, Success, decide, final, timed_out
+from rival_workers.engine.decisions import Decision, Failure, FallBack, Retry, Success, decide, timed_out
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
-from rival_workers.errors import InvalidResult, StepFailed
+from rival_workers.errors import StepFailed
 from rival_workers.runtime.attempt.async_loop import async_steps
+from rival_workers.runtime.attempt.fallback_values import checked
 from rival_workers.runtime.attempt.invoke import ends_attempt, failure
 from rival_workers.runtime.flow.step_threads import FlowStepLimit
 from rival_workers.runtime.logs.failure_log import FlowFailures
@@ -103,13 +104,7 @@ class FlowStep:
 
     def _decision(self, outcome: Success | Failure) -> Decision:
         decision = decide(self.config, self.attempt, outcome, random.random())
-        if self.returns is None or not isinstance(decision, End) or decision.fallback is None:
-            return decision
-        try:
-            self.returns.stored(load(decision.result), f"value(…), the fallback of {self._where},")
-        except InvalidResult as error:
-            return final(self.config, failure(error, self.attempt), has_fallen_back=True)
-        return decision
+        return checked(decision, self.returns, self.config, self._where, self.attempt)
 
     def _write(self, outcome: Success | Failure) -> CheckpointWrite:
         decision = self._decision(outcome)

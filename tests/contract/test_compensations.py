@@ -18,6 +18,7 @@ from rival_workers import StepError, branch, flow, for_each, loop, parallel, ste
 from rival_workers.definition.define import define_workflow
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Advance, EndRun
+from rival_workers.runtime.attempt import inline_ends
 from rival_workers.store.claim_records import Claim
 from rival_workers.store.sql import scopes
 from rival_workers.testing.clock import MOMENT
@@ -126,6 +127,20 @@ def test_what_was_completed_is_undone_in_the_reverse_order_of_its_completion(mak
     assert (compensations.kind, compensations.status) == ("compensating", "completed")
     assert (compensations.total, compensations.opened, compensations.remaining) == (3, 3, 0)
     assert {one.kind for one in state.steps if one.path.endswith("a!compensate")} == {"compensation"}
+
+
+@pytest.mark.parametrize("mode", ["inline", "durable"])
+def test_what_was_completed_at_one_time_is_undone_in_the_reverse_order_too(
+    make: Make, world: World, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inline_ends, "WITHIN", 60.0)
+    inline, names = make(), ["z", "y", "s10", "s9", "s2", "b", "a"]
+    world.broken = {"last"}
+    # The ends of one commit have one time; with a clock that stands still, all commits have.
+    inline.define("w", *[world.step(name, execution_mode=mode) for name in names], world.plain("last"))
+    inline.rival.run("w")
+    inline.drain()
+    assert world.undone() == list(reversed(names))
 
 
 def test_only_what_is_completed_and_can_be_undone_is(make: Make, world: World) -> None:

@@ -11,10 +11,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, delete, exists, insert, or_, select, true, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Subquery,
+    Table,
+    and_,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    true,
+    update,
+)
 
 from rival_client.db.event_tables import waits
 from rival_client.db.guards import step_can
+from rival_client.db.log_tables import history
 from rival_client.db.run_tables import steps
 from rival_client.db.types import now
 from rival_client.model import history_entries as entries
@@ -127,8 +142,10 @@ class CompensationsSql:
     def _to_undo(self, scope: str, compensations: frozenset[str]) -> list[str]:
         """The completed steps of the scope with a compensation that has not run, the last one first. A step that fell
         back to a value did nothing, so it is not undone."""
+        ended = _ended_by(self.run_id)
         found = self.connection.execute(
             select(steps.c.path, steps.c.fallback)
+            .outerjoin(ended, ended.c.path == steps.c.path)
             .where(
                 steps.c.run_id == self.run_id,
                 steps.c.kind.in_(kinds.COMPENSABLE),
@@ -136,7 +153,7 @@ class CompensationsSql:
                 begins(f"{scope}/") if scope else true(),
                 ~_is_undone(),
             )
-            .order_by(steps.c.completed_at.desc(), steps.c.path.desc())
+            .order_by(steps.c.completed_at.desc(), func.coalesce(ended.c.id, 0).desc(), steps.c.path.desc())
         )
         return [
             row.path
@@ -156,6 +173,14 @@ class CompensationsSql:
 
     def _waits(self, which: ColumnElement[bool]) -> ColumnElement[bool]:
         return (steps.c.run_id == self.run_id) & which & step_can("close_step")
+
+
+def _ended_by(run_id: str) -> Subquery:
+    """The entry of each completed step: inline steps that one commit has ended have the same time."""
+    of_ends = history.c.run_id == run_id, history.c.what == entries.COMPLETED
+    return (
+        select(history.c.path, func.max(history.c.id).label("id")).where(*of_ends).group_by(history.c.path).subquery()
+    )
 
 
 def _is_undone() -> ColumnElement[bool]:

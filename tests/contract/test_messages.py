@@ -215,6 +215,27 @@ def test_after_broker_data_loss_everything_is_published_at_once(make: Make) -> N
     assert {inline.rival.result(run.run_id).status for run in runs} == {"completed"}
 
 
+def test_a_run_is_parked_for_another_time_each_time(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    knows, knows_not = make(), make()
+    knows.define("w", step(lambda: 1, name="one"))
+    delays: list[float] = []
+    park_run = knows_not.store.park_run
+
+    def recorded(run_id: str, token: int, reason: str, delay: float, **how: Any) -> Any:
+        delays.append(delay)
+        return park_run(run_id, token, reason, delay, **how)
+
+    monkeypatch.setattr(knows_not.store, "park_run", recorded)
+    knows.rival.run("w")
+    for _ in range(20):
+        for message in knows.doorbell.take():
+            knows_not.deliver(message)
+        pass_time(knows, 16)
+        knows.keeper.run_once()
+    assert len(set(delays)) == len(delays) == 20
+    assert 7.5 <= min(delays) < max(delays) <= 15
+
+
 def test_a_run_whose_version_no_worker_has_is_parked_until_a_worker_has_it(make: Make) -> None:
     parked_before = counters["parked"]
     knows, knows_not = make(), make()

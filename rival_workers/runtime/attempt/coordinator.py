@@ -6,6 +6,7 @@ It never waits for a retry or a timer: a worker takes the next message as soon a
 from __future__ import annotations
 
 import logging
+import random
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import replace
@@ -44,8 +45,9 @@ from rival_workers.store.group_commits import BeginRun, DeliverEvent
 
 log = logging.getLogger("rival.coordinator")
 
-#: Seconds for which a step is parked whose workflow this worker does not have.
-PARK_SECONDS = 15.0
+#: Seconds for which a step is parked whose workflow this worker does not have: at random between these. Workers that
+#: wait for messages in step with each other would otherwise take the message in the same order each time.
+PARK_SECONDS = (7.5, 15.0)
 #: The number of runs whose mismatch is remembered as reported.
 MAX_MISMATCHES = 1000
 
@@ -262,10 +264,11 @@ class Coordinator(AttemptPipeline):
         known = [w.version for w in self.registry if w.name == named.workflow]
         if known:
             reason = f"worker has {named.workflow!r} at version {known[0]}, not {named.version}"
+        seconds = random.uniform(*PARK_SECONDS)
         if path is None:
-            parked = self.store.park_run(run_id, token, reason, PARK_SECONDS, of=named)
+            parked = self.store.park_run(run_id, token, reason, seconds, of=named)
         else:
-            parked = self.store.park_step(Claim(run_id, path, token), reason, PARK_SECONDS, of=named)
+            parked = self.store.park_step(Claim(run_id, path, token), reason, seconds, of=named)
         if parked is not True:
             self._mismatches.report(run_id, path, named, parked or None)
             return

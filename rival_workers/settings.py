@@ -11,6 +11,7 @@ from rival_client.model.timers import NEAR
 from rival_client.setting_rules import Flag, OneOf, QueueNames, Seconds, Whole, Words, setting
 from rival_client.settings import Settings, masked
 from rival_client.url_rules import DATABASE_URL, PAGE_URL
+from rival_workers.page_links import PAGE_LINKS
 
 __all__ = ["WorkerSettings", "masked", "minimal_environment"]
 
@@ -71,6 +72,8 @@ class WorkerSettings(Settings):
     flower_url: str | None = setting(None, PAGE_URL)
     #: Where browsers find the dashboard: Flower links the run of each attempt to it.
     dashboard_url: str | None = setting(None, PAGE_URL)
+    #: Links from steps in the dashboard to other tools: NAME=URL, with spaces between them.
+    dashboard_links: str = setting("", PAGE_LINKS)
 
     LOG_FORMATS = _LOG_FORMATS
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rival_client.errors import InvalidArgument
 from rival_workers.dashboard.forwarded import Forwarded
+from rival_workers.page_links import is_link
 from rival_workers.settings import WorkerSettings
 
 Live = Literal["sse", "poll"]
@@ -21,7 +23,7 @@ class Options:
     live: Live = "sse"
     #: Further parts of names whose values are hidden.
     redact: tuple[str, ...] = ()
-    #: Links to other tools: name -> template with {run_id}, {workflow}, {trace_id}.
+    #: Links from each step to other tools: name -> address, in which {run_id}, {workflow} and {step} are replaced.
     links: Mapping[str, str] = field(default_factory=dict)
     flower: str | None = None
     #: The settings that the doctor checks; None: the client's.
@@ -30,3 +32,10 @@ class Options:
     forwarded: Forwarded | None = None
     #: The database that is read; None: the same as the client's.
     database_url: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, template in self.links.items():
+            if not (name and is_link(template)):
+                raise InvalidArgument(
+                    "links", f"{name!r} leads to no page: give https://logs.example.com/?run={{run_id}}"
+                )

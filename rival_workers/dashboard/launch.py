@@ -26,6 +26,7 @@ from rival_workers.dashboard.forwarded import Forwarded
 from rival_workers.dashboard.routes import TABLE
 from rival_workers.dashboard.sessions import Proxy, Sessions, new_token
 from rival_workers.dashboard.users import Users
+from rival_workers.page_links import page_links
 from rival_workers.settings import WorkerSettings
 
 PORT = 8233
@@ -70,6 +71,7 @@ class Launch:
             hosts=address.hosts(self.allowed),
             read_only=self.read_only,
             redact=words,
+            links=page_links(self.settings.dashboard_links),
             flower=flower,
             settings=self.settings,
             forwarded=Forwarded(self.trusted, private) if self.trusted else None,

@@ -6,6 +6,7 @@ import json
 import posixpath
 import re
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -50,7 +51,10 @@ def test_the_shell_has_no_inline_code_and_names_files_that_exist() -> None:
     ("page", "wanted"),
     [
         ("", ["pages/runs.js"]),
-        ("runs/order~2F42", ["pages/run.js"]),
+        ("runs/order~2F42", ["pages/run.js", "run/inspector.js"]),
+        ("runs/a?tab=timeline", ["pages/run.js", "run/timeline.js"]),
+        ("runs/a?do=rewind&step=b", ["pages/run.js", "run/preview.js"]),
+        ("runs/a?tab=none", ["pages/run.js"]),
         ("runs/a/diff/b", ["pages/compare.js"]),
         ("workflows/order/start", ["pages/workflow.js"]),
         ("fleet/", ["pages/fleet.js"]),
@@ -58,7 +62,8 @@ def test_the_shell_has_no_inline_code_and_names_files_that_exist() -> None:
     ],
 )
 def test_the_shell_names_the_modules_of_its_page(page: str, wanted: list[str]) -> None:
-    shell = StaticFiles().shell("/", page, is_known=False).decode()
+    path, _, query = page.partition("?")
+    shell = StaticFiles().shell("/", path, dict(parse_qsl(query)), is_known=False).decode()
     named = re.findall(r'<link rel="modulepreload" href="static/\w+/([\w./-]+)">', shell)
     assert named == ["app.js", *wanted]
     assert not re.search("%|data-session", shell)

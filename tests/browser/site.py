@@ -26,6 +26,8 @@ from tests.browser import enlarged, forms, shop
 PASSWORD = "correct horse battery"
 #: Where the pages say that Flower is.
 FLOWER = "https://flower.example"
+#: Links to other tools that each step has.
+LINKS = "Logs=https://logs.example/?run={run_id}&step={step} Errors=https://errors.example/{workflow}"
 
 
 def main() -> None:
@@ -36,7 +38,7 @@ def main() -> None:
         users = Users(Path(folder) / "users.toml")
         for role in ROLES:
             users.add(role, PASSWORD, role)
-        settings = rival._process.settings.with_(flower_url=FLOWER)
+        settings = rival._process.settings.with_(flower_url=FLOWER, dashboard_links=LINKS)
         with ServedSite(rival, Launch(settings, port=0, directory=Path(folder))) as served:
             for version in (shop.letters(earlier=True), shop.letters()):
                 rival._process.register_version(version)

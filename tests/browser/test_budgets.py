@@ -6,16 +6,28 @@ from statistics import median
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, CDPSession, Page, expect
+from playwright.sync_api import Browser, CDPSession, Page, Request, expect
 
 from tests.browser.conftest import OpenPage, Site, follow
 from tests.browser.test_pages import PAGES, settled
 
 FIRST_LOAD = 60_000
-#: What a view of a run adds that a link leads to at once: another tab than the graph, or the preview of a verb.
-VIEW = 7_000
-VIEWS = {f"tab={tab}": f"/run/{tab}.js" for tab in ("timeline", "history", "logs", "family", "data", "compare")}
-VIEWS["do=rewind"] = "/run/preview.js"
+#: What a link can lead to at once: each page, and what its address makes it show. `<bulk>` and `<share>` are made.
+VERBS = ("retry", "rewind", "skip", "set-result", "pause", "resume", "cancel")
+DEEP = {
+    **PAGES,
+    "retry": "runs/order-refused?do=retry",
+    "waits": "runs/expense-2209",
+    **{f"{verb} of one that waits": f"runs/expense-2209?do={verb}&step=decision" for verb in VERBS},
+    "another moment": "runs/order-refused?at=1",
+    "another moment of a timeline": "runs/order-refused?at=1&tab=timeline",
+    "a preview beside a timeline": "runs/order-refused?do=retry&tab=timeline",
+    "a form like a run": "workflows/order_fulfilment/start?like=order-done",
+    "a filled form": 'workflows/order_fulfilment/start?input={"customer":{"name":"Ann"}}',
+    "versions": "workflows/letters",
+    "a bulk action": "bulk/<bulk>",
+    "a shared run": "<share>",
+}
 NODES = 1_500
 #: Seconds of work of the browser until a page can be used. Time that others on the machine take is not in it.
 WORK = 1.0
@@ -31,22 +43,52 @@ def visitor(browser: Browser, cookies: Any) -> Any:
     context.close()
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_a_first_visit_loads_little(visitor: Page, site: Site, name: str) -> None:
-    sizes: dict[str, int] = {}
-    take = lambda request: sizes.update({request.url: request.sizes()["responseBodySize"]})  # noqa: E731
-    visitor.on("requestfinished", take)
-    visitor.goto(site.url + PAGES[name])
+@pytest.fixture(scope="module")
+def made(site: Site) -> dict[str, str]:
+    bulk = site.post("bulk", verb="retry", runs=["order-refused"], dry_run=True)
+    return {"<bulk>": bulk["id"], "<share>": site.post("shares", run="order-refused", hours=1)["url"]}
+
+
+def loaded(visitor: Page, url: str) -> dict[str, int]:
+    """The files that a visit loads, with the bytes of each as they are sent."""
+    requests: list[Request] = []
+    take = lambda request: requests.append(request)  # noqa: E731
+    visitor.on("request", take)
+    visitor.goto(url)
+    expect(visitor.get_by_role("heading", level=1)).to_be_attached()
     settled(visitor)
-    view = VIEWS.get(PAGES[name].partition("?")[2].partition("&")[0])
-    if view is not None and not any(view in url for url in sizes):
-        visitor.wait_for_event("requestfinished", lambda request: view in request.url)
-    visitor.remove_listener("requestfinished", take)
-    files = {url: size for url, size in sizes.items() if "/api/" not in url}
-    assert {"app.js", "first.js", "rival.css"} <= {url.rpartition("/")[2] for url in files}
-    views = [files.pop(url) for url in list(files) if "/run/" in url]
+    visitor.remove_listener("request", take)
+    sizes: dict[str, int] = {}
+    for one in requests:
+        if "/api/" not in one.url:
+            name = one.url.partition("/static/")[2].partition("/")[2]
+            sizes[name] = max(sizes.get(name, 0), one.sizes()["responseBodySize"])
+    return sizes
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_a_first_visit_loads_little(visitor: Page, site: Site, made: dict[str, str], name: str) -> None:
+    path = DEEP[name]
+    for placeholder, value in made.items():
+        path = path.replace(placeholder, value)
+    files = loaded(visitor, site.url + path)
+    assert {"app.js", "first.js", "rival.css"} <= files.keys()
     assert sum(files.values()) <= FIRST_LOAD, sorted(files.items(), key=lambda one: -one[1])[:12]
-    assert sum(views) <= VIEW
+
+
+@pytest.mark.parametrize("tab", ["timeline", "history", "logs", "family", "data", "compare"])
+def test_a_view_of_a_run_loads_its_own_module_and_not_that_of_the_graph(visitor: Page, site: Site, tab: str) -> None:
+    files = loaded(visitor, f"{site.url}runs/order-refused?tab={tab}")
+    assert f"run/{tab}.js" in files
+    assert "run/inspector.js" not in files
+
+
+def test_the_login_loads_little(browser: Browser, site: Site) -> None:
+    context = browser.new_context()
+    files = loaded(context.new_page(), site.url)
+    assert "pages/login.js" in files
+    assert sum(files.values()) <= FIRST_LOAD
+    context.close()
 
 
 def nodes(page: Page) -> int:

@@ -143,6 +143,27 @@ def test_attempts_and_workers_lead_to_flower(open_page: OpenPage) -> None:
     expect(worker).to_have_attribute("href", f"{FLOWER}/worker/embedded")
 
 
+def test_each_step_leads_to_other_tools(open_page: OpenPage) -> None:
+    page = open_page("runs/order-done?step=in-stock%3F/payment/authorise")
+    step = page.get_by_role("complementary", name="Step in-stock?/payment/authorise")
+    logs = step.get_by_role("link", name="Logs", exact=True)
+    wanted = "https://logs.example/?run=order-done&step=in-stock%3F%2Fpayment%2Fauthorise"
+    expect(logs).to_have_attribute("href", wanted)
+    # Another tool learns neither where its reader comes from, nor can it reach into the page.
+    expect(logs).to_have_attribute("rel", "noreferrer")
+    expect(logs).to_have_attribute("target", "_blank")
+    errors = step.get_by_role("link", name="Errors", exact=True)
+    expect(errors).to_have_attribute("href", "https://errors.example/order_fulfilment")
+
+
+def test_a_name_cannot_change_where_a_link_leads(open_page: OpenPage, site: Site) -> None:
+    site.start("slow_steps", "a&step=b#{workflow}", seconds=0)
+    page = open_page("runs/a~26step~3Db~23~7Bworkflow~7D")
+    logs = page.get_by_role("complementary").get_by_role("link", name="Logs", exact=True)
+    wanted = "https://logs.example/?run=a%26step%3Db%23%7Bworkflow%7D&step="
+    expect(logs).to_have_attribute("href", re.compile(f"^{re.escape(wanted)}"))
+
+
 def test_the_task_id_of_flower_finds_the_attempt(open_page: OpenPage) -> None:
     page = open_page("runs?q=order-done%3Ain-stock%3F%2Fpayment%2Fauthorise%3A2")
     expect(page.get_by_role("heading", level=1)).to_contain_text("order-done")

@@ -84,7 +84,7 @@ NUMBERS = {
     "patience",
     "stalled_after",
 }
-URLS = {"database_url", "broker_url", "flower_url", "dashboard_url", "dashboard_database_url"}
+URLS = {"database_url", "broker_url", "flower_url", "dashboard_url", "dashboard_database_url", "dashboard_links"}
 TEXTS = {"queue", "key_prefix", "failpoint", "redact", "proxy_secret"}
 OTHERS = {"workflows", "allow_shell", "log_format", "queues", "priorities"}
 NOT_NUMBERS = [

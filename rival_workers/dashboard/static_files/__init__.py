@@ -26,6 +26,9 @@ from rival_workers.dashboard.static_files.joined_modules import APPLICATION, joi
 DIRECTORY = Path(__file__).parents[1] / "static"
 #: The page that all paths of the application answer; it holds no data.
 SHELL = "index.html"
+#: The page of which a part is a module of its own, named by the query.
+RUN = "pages/run.js"
+_NO_QUERY: Mapping[str, str] = {}
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".svg": "image/svg+xml", ".css": "text/css"}
 _NOT_THERE = (
     "<!doctype html><html lang=en><title>Rival</title>"
@@ -61,12 +64,12 @@ class StaticFiles:
         current, files = self._files(self._stamp())
         return files.get(name) if version == current else None
 
-    def shell(self, base: str, page: str, *, is_known: bool) -> bytes:
+    def shell(self, base: str, page: str, query: Mapping[str, str] = _NO_QUERY, *, is_known: bool) -> bytes:
         """`page`: the path of the page that is opened, `is_known`: whether its reader is logged in."""
         version, files = self._files(self._stamp())
         found = files.get(SHELL)
         text = _NOT_THERE if found is None else found.content.decode()
-        links = [f'<link rel="modulepreload" href="%STATIC%/{name}">' for name in modules_of(files, page)]
+        links = [f'<link rel="modulepreload" href="%STATIC%/{name}">' for name in modules_of(files, page, query)]
         text = text.replace("%PRELOAD%", "\n".join(links)).replace("%SESSION%", " data-session" if is_known else "")
         return text.replace("%BASE%", base).replace("%STATIC%", f"static/{version}").encode()
 
@@ -99,13 +102,22 @@ def _files(contents: Mapping[str, bytes]) -> dict[str, StaticFile]:
     return {name: StaticFile(content, gzip.compress(content, 9), _type(name)) for name, content in bare.items()}
 
 
-def modules_of(files: Mapping[str, StaticFile], page: str) -> list[str]:
+def modules_of(files: Mapping[str, StaticFile], page: str, query: Mapping[str, str]) -> list[str]:
     """The modules that a page needs: named in the shell, they are loaded at once."""
     if APPLICATION not in files:
         return []
     pages = _PAGE.findall(files[APPLICATION].content.decode())
-    shown = [module for pattern, module in pages if re.search(pattern.replace("(?<", "(?P<"), page.rstrip("/"))]
-    return [APPLICATION, *shown[:1]]
+    shown = [module for pattern, module in pages if re.search(pattern.replace("(?<", "(?P<"), page.rstrip("/"))][:1]
+    view = _view_of_run(query) if shown == [RUN] else ""
+    return [APPLICATION, *shown, *(name for name in [view] if name in files)]
+
+
+def _view_of_run(query: Mapping[str, str]) -> str:
+    """The module that a run's page needs beside its own."""
+    tab = query.get("tab", "graph")
+    if tab != "graph":
+        return f"run/{tab}.js"
+    return "run/preview.js" if "do" in query else "run/inspector.js"
 
 
 def bare_file(name: str, content: bytes) -> bytes:
@@ -161,7 +173,7 @@ def shell_endpoint(files: StaticFiles, board: Board) -> Endpoint:
         page = request.path_params["page"]
         if page == "api" or page.startswith(("api/", "static/")):
             return problem_response(Refused(404, "NotFound", "The API does not have this resource."))
-        content = files.shell(mount_of(request), page, is_known=_is_known(board, request))
+        content = files.shell(mount_of(request), page, request.query_params, is_known=_is_known(board, request))
         return Response(content, media_type="text/html; charset=utf-8")
 
     return shell

@@ -10,17 +10,20 @@ import { build, flat, interesting, parentOf } from "../run/model.js";
 import { VERBS, marks, usePreview } from "../run/verbs.js";
 import { applied } from "../run/changes.js";
 import { Graph } from "../run/graph.js";
-import { Inspector } from "../run/inspector.js";
 import { Why, useWhy, waitOf } from "../run/why.js";
 import Travel from "../run/travel.js";
 
 const TABS = [["graph", "Graph"], ["timeline", "Timeline"], ["history", "History"], ["logs", "Logs"], ["family", "Family"], ["data", "Input, result"], ["compare", "Compare"]];
-/** Modules that are loaded when they are first needed. */
+/** Modules that are loaded when they are first needed; the shell names those of the view that a link leads to. */
 const LOADERS = {
+  step: () => import("../run/inspector.js").then((loaded) => ({ default: loaded.Inspector })),
   note: () => import("../run/preview.js").then((loaded) => ({ default: loaded.PreviewNote })), panel: () => import("../run/preview.js").then((loaded) => ({ default: loaded.PreviewPanel })),
   timeline: () => import("../run/timeline.js"), history: () => import("../run/history.js"), logs: () => import("../run/logs.js"),
   family: () => import("../run/family.js"), data: () => import("../run/data.js"), compare: () => import("../run/compare.js"),
 };
+/** Components of the modules that have been loaded: shown again, they are there at once. */
+const LOADED = new Map();
+const fetchView = (name) => LOADERS[name]().then((loaded) => { LOADED.set(name, loaded.default); return loaded.default; });
 
 /** The run with its steps: fetched, changed at once by what the stream says, and fetched again when it is quiet. */
 function useRun(id, at) {
@@ -135,12 +138,12 @@ async function share(id) {
 
 const NotLoaded = () => html`<${Problem} problem=${{ title: "This view could not be loaded", detail: "The server may have a newer version: load the page again." }} again=${() => location.reload()} />`;
 
-/** Loads the module of a tab when it is first opened. */
-function Tab({ name, ...props }) {
-  const [module, setModule] = useState(null);
+/** Loads the module of a view when it is first opened. */
+function View({ name, ...props }) {
+  const [module, setModule] = useState(() => LOADED.get(name) ?? null);
   useEffect(() => {
     let gone = false;
-    LOADERS[name]?.().then((loaded) => !gone && setModule(() => loaded.default), () => !gone && setModule(() => NotLoaded));
+    fetchView(name).then((loaded) => !gone && setModule(() => loaded), () => !gone && setModule(() => NotLoaded));
     return () => { gone = true; };
   }, [name]);
   if (!module) return html`<${Loading} />`;
@@ -157,7 +160,7 @@ function Tabs({ tab, data, children }) {
 export default function RunPage({ id: coded }) {
   const id = idFromUrl(coded);
   const at = query.value.get("at");
-  const tab = query.value.get("tab") ?? "graph";
+  const tab = TABS.find(([key]) => key === query.value.get("tab"))?.[0] ?? "graph";
   const { data, problem, load, moves } = useRun(id, at);
   const mark = data ? `${data.run.status}:${data.history_id}:${data.run.paused_at}` : "";
   const why = useWhy(id, mark, Boolean(at));
@@ -168,6 +171,8 @@ export default function RunPage({ id: coded }) {
   const [stats, setStats] = useState(null);
   const take = useAnswers([id, at]);
   const doing = query.value.get("do");
+  // While the run is read.
+  useEffect(() => { fetchView(tab !== "graph" ? tab : doing ? "panel" : "step").catch(() => {}); }, []);
   const mode = doing && VERBS[doing] && data && !at ? { verb: doing, step: query.value.get("step") } : null;
   const preview = usePreview({ id }, mode);
 
@@ -222,14 +227,14 @@ export default function RunPage({ id: coded }) {
   const gone = problem?.status === 404 && !at;
   return html`<main id="main" tabindex="-1"><${Header} data=${data} act=${act} still=${Boolean(at) || Boolean(mode) || gone} />${!at && html`<${Outcome} key=${id} run=${run} />`}
     ${gone ? html`<section class="note cancelled" role="alert"><${Sign} of="alert" /><div><p class="lead">This run has been deleted.</p><p class="facts"><span>What is shown is what the page has read before. Retention deletes runs some time after their end.</span></p></div><a class="b" href="runs">See the runs</a></section>` : ""}
-    ${mode ? html`<${Tab} name="note" mode=${mode} answer=${preview.answer} items=${tree} leave=${leave} />` : at ? html`<${AsOf} data=${data} />` : !gone && html`<${Why} why=${why} run=${run} steps=${data.steps} items=${tree} full=${tab === "graph"} act=${act} tab=${show} />`}
+    ${mode ? html`<${View} name="note" mode=${mode} answer=${preview.answer} items=${tree} leave=${leave} />` : at ? html`<${AsOf} data=${data} />` : !gone && html`<${Why} why=${why} run=${run} steps=${data.steps} items=${tree} full=${tab === "graph"} act=${act} tab=${show} />`}
     <${Tabs} tab=${tab} data=${data}><${Travel} run=${run} at=${at} moves=${moves} mark=${data.history_id} folded=${data.folded} /><//>
     ${tab === "graph" ? html`<div class="two"><section class="pane" aria-label="Graph"><${Graph} items=${tree} run=${run} stats=${stats} selected=${mode && VERBS[mode.verb].step ? mode.step : selected} pick=${pick} opened=${opened}
         toggle=${(path, open) => setOpened((old) => new Map(old).set(path, open))} repeat=${showRepeat} showItems=${(under, status) => (at ? say("Items are shown as they are now: go back to now first.") : setItems({ under, status }))}
         preview=${mode && preview.answer?.possible ? marks(mode.verb, mode.step, preview.answer, tree) : null} label=${`Steps of ${run.id}${mode ? ", preview" : ""}`} /></section>
-      ${mode ? html`<${Tab} key="panel" name="panel" run=${run} mode=${mode} preview=${preview} items=${tree} leave=${leave} finished=${() => { leave(); load(); }} />`
-        : html`<${Inspector} key="inspector" run=${run} gone=${gone} item=${item} path=${selected} act=${act} at=${at} showLogs=${(step) => setQuery({ tab: "logs", step })} items=${items} setItems=${setItems} pick=${pickRepeat} live=${moves} />`}</div>`
-      : html`<${Tab} key=${tab} name=${tab} ...${shared} />`}
+      ${mode ? html`<${View} key="panel" name="panel" run=${run} mode=${mode} preview=${preview} items=${tree} leave=${leave} finished=${() => { leave(); load(); }} />`
+        : html`<${View} key="inspector" name="step" run=${run} gone=${gone} item=${item} path=${selected} act=${act} at=${at} showLogs=${(step) => setQuery({ tab: "logs", step })} items=${items} setItems=${setItems} pick=${pickRepeat} live=${moves} />`}</div>`
+      : html`<${View} key=${tab} name=${tab} ...${shared} />`}
   </main>`;
 }
 

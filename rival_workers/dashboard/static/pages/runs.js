@@ -286,6 +286,7 @@ export default function Runs() {
       ${(rows.length > 0 || searched || after) && html`<div class="pager bar sm i3">${after && html`<a class="b" href=${to.runs(toQuery(filter))}>Newest</a>`}
         <span>${searched ? `searched back to ${time(searched)}, ${distance(searched)}` : "50 a page, newest first"}</span><span class="grow"></span>
         ${next && html`<a class="b" href=${to.runs({ ...toQuery(filter), after: next })}>${searched ? "Go on" : "Older"} <${Sign} of="right" /></a>`}</div>`}</section>`}
+    <p class="vh" role="status">${chosen.size > 0 && (all ? "All that match are chosen" : `${count(chosen.size)} chosen`)}</p>
     <${Bulk} ids=${chosen} total=${Boolean(next) || chosen.size === rows?.length} filter=${filter} all=${all} setAll=${setAll} clear=${() => { setChosen(new Set()); setAll(false); }} />
   </main>`;
 }

@@ -44,6 +44,8 @@ function AttemptNumber({ one }) {
   return html`<a rel="noreferrer" target="_blank" title="in Flower" aria-label=${`Attempt ${one.attempt} in Flower`} href=${`${me.value.flower}/task/${encodeURIComponent(one.task_id)}`}>${one.attempt}</a>`;
 }
 
+const linkOf = (template, names) => template.replace(/\{(\w+)\}/g, (all, name) => (name in names ? encodeURIComponent(names[name]) : all));
+
 /** What such a row has as its item is the engine's own. */
 const EXTERNAL = new Set(["external"]);
 const lostText = (one) => (one.outcome === "handed_back" ? "handed back when its worker left" : ["lost", "taken_over"].includes(one.outcome) ? "its worker was lost; not counted" : "");
@@ -131,7 +133,7 @@ export function Inspector({ run, gone, item, path, act, at, showLogs, items, set
     ${value && html`<${Usual} usual=${value.usual} step=${value.step} />`}
     ${value && Object.keys(value.options ?? {}).length > 0 && html`<${Options} key=${path} run=${run.id} step=${path} options=${value.options} />`}
     ${!row && item?.node && html`<div class="sec"><p class="i2 sm">${run.completed_at ? "The run has ended without reaching it." : "The run has not reached it yet."}</p>${Object.keys(item.node.options ?? {}).length > 0 && html`<p class="m sm i2">${Object.entries(item.node.options).map(([key, one]) => `${key}=${JSON.stringify(one)}`).join(" ")}</p>`}</div>`}
-    ${links.length > 0 && row && html`<div class="sec bar">${links.map((one) => html`<a key=${one.name} class="sm" rel="noreferrer" target="_blank" href=${one.template.replaceAll("{run_id}", encodeURIComponent(run.id)).replaceAll("{workflow}", encodeURIComponent(run.workflow)).replaceAll("{trace_id}", run.trace_id ?? "")}>${one.name}</a>`)}</div>`}
+    ${links.length > 0 && html`<div class="sec bar wrap">${links.map((one) => html`<a key=${one.name} class="sm" rel="noreferrer" target="_blank" href=${linkOf(one.template, { run_id: run.id, workflow: run.workflow, step: path })}>${one.name}</a>`)}</div>`}
     ${row && html`<div class="sec"><h3>As command</h3><pre class="code" tabindex="0" aria-label="Command">rival show ${quoted(run.id)} --history</pre></div>`}
     </aside>`;
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice, takewhile
 from typing import Any, Unpack
 
@@ -21,9 +21,13 @@ from rival_client.model.starts.run_options import RunOptions
 from rival_client.model.starts.start_options import StartOptions
 from rival_client.model.starts.starts import Start
 from rival_client.sql.history import record_requests
+from rival_client.sql.reads.run_rows import versions_of
 from rival_client.sql.reads.schedule_reads import ScheduleRecord, find_schedule, list_schedules, read_schedule
 from rival_client.sql.run_inserts import insert_or_queue
 from rival_client.sql.schedules import pause_schedule, put_schedule, refuse_taken, remove_schedule, resume_schedule
+
+#: So many run ids of a backfill are looked up at once.
+AT_ONCE = 1000
 
 
 class ScheduleOperations(ClientBase):
@@ -98,8 +102,8 @@ class ScheduleOperations(ClientBase):
         dry_run: bool = False,
         by: str = "client",
     ) -> list[str]:
-        """Start the runs of the ticks from `since` on, before `until` (now), at most `limit`, the oldest first; the ids
-        of those that did not exist. With `dry_run`, only return the ids that would be started or exist.
+        """Start the runs of the ticks from `since` on, before `until` (now), that have no run yet: at most `limit`, the
+        oldest first. Returns their ids. With `dry_run`, only return these ids.
         """
         schedule, limit = self._existing(name), amounts.limit(limit)
         since, end = amounts.moment("since", since), arguments.optional(amounts.moment, "until", until)
@@ -108,12 +112,19 @@ class ScheduleOperations(ClientBase):
         last = clock if end is None else min(end, clock)
         if since > last:
             raise InvalidArgument("since", _too_late(since, end, clock))
-        ticks = islice(takewhile(lambda tick: tick < last, schedule.rule.between(since, last)), limit)
-        ids = [run_id_at(schedule.name, tick) for tick in ticks]
+        ticks = takewhile(lambda tick: tick < last, schedule.rule.between(since, last))
+        ids = list(islice(self._missing(run_id_at(schedule.name, tick) for tick in ticks), limit))
         if only_look or not ids:
             return ids
         created = self._start_ticks(schedule, ids, by)
         return [one for one in ids if one in created]
+
+    def _missing(self, run_ids: Iterator[str]) -> Iterator[str]:
+        """Those that do not exist, in their order."""
+        while some := list(islice(run_ids, AT_ONCE)):
+            with self.database.autocommit() as connection:
+                found = versions_of(connection, some)
+            yield from (one for one in some if one not in found)
 
     def _database_clock(self) -> dt.datetime:
         with self.database.autocommit() as connection:

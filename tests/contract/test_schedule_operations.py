@@ -66,10 +66,24 @@ def test_a_backfill_starts_each_tick_once(inline: Inline) -> None:
     assert len(shown) == 3
     assert inline.rival.runs() == []
     assert inline.rival.backfill_schedule("hourly", since, until, limit=2) == shown[:2]
+    assert inline.rival.backfill_schedule("hourly", since, until, dry_run=True) == shown[2:]
     assert inline.rival.backfill_schedule("hourly", since, until) == shown[2:]
     assert inline.rival.backfill_schedule("hourly", since, until) == []
     inline.drain()
     assert {run.run_id for run in inline.rival.runs()} == set(shown)
+
+
+def test_the_limit_of_a_backfill_does_not_count_ticks_that_have_runs(
+    inline: Inline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rival_client.api.schedules.AT_ONCE", 2)
+    until = dt.datetime.now(dt.UTC).replace(minute=0, second=0, microsecond=0)
+    since = until - 9 * HOUR
+    shown = inline.rival.backfill_schedule("hourly", since, until, dry_run=True)
+    inline.rival.backfill_schedule("hourly", since + 3 * HOUR, since + 5 * HOUR)
+    left = shown[:3] + shown[5:]
+    done = [inline.rival.backfill_schedule("hourly", since, until, limit=4) for _ in range(3)]
+    assert done == [left[:4], left[4:], []]
 
 
 def test_a_run_that_is_fired_or_backfilled_goes_to_the_queue_of_its_workflow(inline: Inline) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from rival_client import DeadLetterFilter
 from rival_workers.testing import Lab
+from tests.support.threads import join_all
 from tests.support.workers import ROOT
 
 EXAMPLE = ROOT / "examples" / "llm_pipeline"
@@ -69,7 +70,7 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
     yield fake
     fake.server.shutdown()
     fake.server.server_close()
-    thread.join(10)
+    join_all([thread])
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ from rival_workers.dev.broker_server import BrokerServer
 from rival_workers.dev.postgres_server import PostgresServer
 from rival_workers.store import migrations
 from tests.support.chaos import Ledger, Line, assert_nothing_is_stuck, wait_for_all
+from tests.support.threads import join_all
 from tests.support.workers import ROOT, WorkerProcess, Workers, wait_until, worker_env
 from tests.support.zygote import Zygote
 
@@ -99,7 +100,7 @@ class Load:
 
     def finish(self) -> None:
         self._stop.set()
-        self._thread.join(60)
+        join_all([self._thread], 60)
         self._answer()
 
 

@@ -22,6 +22,7 @@ from tests.support.chaos import (
     wait_for_all,
 )
 from tests.support.effort import examples
+from tests.support.threads import join_all
 from tests.support.workers import Workers
 
 RUNS = examples(16)
@@ -55,8 +56,7 @@ def test_two_producers_that_start_the_same_run_at_once_start_it_once(
     for _ in range(2 * RUNS):
         n, answer = answers.get(timeout=30)
         got[n].append(answer)
-    for producer in producers:
-        producer.join(10)
+    join_all(producers)
     for n, both in got.items():
         assert sorted(both) == (["running", "started"] if n < RUNS // 2 else ["conflict", "started"])
     run_ids = [f"run-{n}" for n in range(RUNS)]

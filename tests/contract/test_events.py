@@ -29,6 +29,7 @@ from rival_workers.store.sql import events as eventing
 from tests.support.effort import examples
 from tests.support.inline import Clock, Inline
 from tests.support.locks import until_blocked
+from tests.support.output import whole
 
 
 def settle(inline: Inline) -> None:
@@ -251,7 +252,14 @@ def test_the_same_event_id_twice_is_one_event(inline: Inline) -> None:
 )
 def test_the_id_of_an_event_for_others_is_refused(inline: Inline, topic: str, other: dict[str, Any]) -> None:
     inline.rival.send_event("paid", 1, key="7", event_id="e1")
-    with pytest.raises(EventConflict, match="Event 'e1' exists already, with another topic, key or run") as caught:
+    with pytest.raises(
+        EventConflict,
+        match=whole(
+            "Event 'e1' exists already, with another topic, key or run: this one, of topic '…', was not sent. "
+            "Ids of events are unique in all topics: put the topic in front of an id from elsewhere, as in "
+            'event_id=f"{topic}:{order_id}".'
+        ),
+    ) as caught:
         inline.rival.send_event(topic, 1, event_id="e1", **other)
     assert (caught.value.event_id, caught.value.topic) == ("e1", topic)
     assert [(one.topic, one.key, one.run_id) for one in inline.rival.events()] == [("paid", "7", None)]
@@ -403,7 +411,7 @@ def test_a_wait_that_begins_while_an_event_is_delivered_is_not_missed(
             result = real(*arguments)
             if not locked.is_set():
                 locked.set()
-                go_on.wait(5)
+                assert go_on.wait(20)
             return result
 
         return lock
@@ -575,16 +583,22 @@ def test_a_model_is_an_event_with_its_topic(inline: Inline) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"topic": ""}, "topic"),
-        ({"topic": "t", "delivery": "some"}, "delivery"),
-        ({"topic": "t", "payload": {1, 2}}, "not JSON"),
-        ({"topic": Paid(amount=1), "payload": 1}, "own payload"),
+        (
+            {"topic": ""},
+            "Invalid argument topic: '' is not a usable text: give 1 to 200 characters, not only white space.",
+        ),
+        ({"topic": "t", "delivery": "some"}, "Invalid argument delivery: 'some' is not one of 'one', 'all'."),
+        ({"topic": "t", "payload": {1, 2}}, "the payload of event 't' is not JSON: set is not JSON"),
+        (
+            {"topic": Paid(amount=1), "payload": 1},
+            "Invalid argument payload: a typed event is its own payload: give no other.",
+        ),
     ],
 )
 def test_an_event_that_makes_no_sense_is_refused_and_nothing_is_sent(
     inline: Inline, arguments: dict[str, Any], says: str
 ) -> None:
-    with pytest.raises(Exception, match=says):
+    with pytest.raises(Exception, match=whole(says)):
         inline.rival.send_event(**arguments)
     assert inline.rival.events() == []
 
@@ -609,7 +623,14 @@ def fill(inline: Inline, topic: str, count: int, **options: Any) -> None:
 def test_a_full_topic_refuses_events_without_a_wait_and_nothing_is_lost(inline: Inline) -> None:
     bounded(inline, 3)
     fill(inline, "paid", 3)
-    with pytest.raises(TopicFull, match=r"'paid' keeps 3 events .* RIVAL_MAX_EVENTS_PER_TOPIC"):
+    with pytest.raises(
+        TopicFull,
+        match=whole(
+            "Topic 'paid' keeps 3 events that no run has received: this one was not sent. Start what waits for "
+            "them, send with a shorter `expires`, or raise RIVAL_MAX_EVENTS_PER_TOPIC (0: no bound). `rival "
+            "events --topic paid` lists them."
+        ),
+    ):
         inline.rival.send_event("paid", 3)
     inline.rival.send_event("other", 1)
     inline.define("w", wait_event_step("paid"))

@@ -15,6 +15,7 @@ from rival_workers.store.sql.flow_rows import FlowTransaction
 from tests.support.flows import define, finish
 from tests.support.inline import Inline
 from tests.support.locks import until_blocked
+from tests.support.threads import join_all
 from tests.support.workers import wait_until
 
 
@@ -90,7 +91,7 @@ def test_an_event_that_is_delivered_while_the_flow_is_being_suspended_resumes_it
 
     postgres.store.commit_flow = commit  # type: ignore[method-assign]
     drain_until(postgres, met)
-    met[0].join(10)
+    join_all(met[:1])
     resume(postgres)
 
 
@@ -121,8 +122,7 @@ def test_a_child_that_ends_while_its_parent_begins_to_wait_for_it_resumes_it(
     postgres.rival.run("f", run_id="r")
     drain_until(postgres, waiting)
     assert bool(met) == (how == "cancelled")
-    for thread in met:
-        thread.join(10)
+    join_all(met)
     resume(postgres)
 
 

@@ -256,7 +256,7 @@ def test_what_is_gathered_with_a_step_that_is_tried_again_is_done_once_all_the_s
             return "at last"
         if how == "fails":
             raise StepError("not yet", behavior="retry")
-        second.wait(20)
+        assert second.wait(20)
         return "too late"
 
     def slow() -> str:

@@ -44,6 +44,7 @@ from tests.support.effort import examples
 from tests.support.inline import Clock
 from tests.support.locks import until_blocked
 from tests.support.shared_database import database_at
+from tests.support.threads import join_all
 
 ANY = OpenRow("b", "step")
 LARGE = Json('"' + "é" * NAMED_ABOVE + '"')
@@ -287,8 +288,7 @@ def test_groups_of_two_processes_share_the_items_of_a_for_each(
     threads = [threading.Thread(target=go_on, args=(ends[at : at + 2],)) for at in (0, 2)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join(30)
+    join_all(threads)
     assert sorted(taken, key=str) == sorted((f"all[{n}]/b" for n in range(4, 44)), key=str)
     assert joined(rows, "r") == (44, 20)
 
@@ -349,8 +349,7 @@ def test_two_groups_that_lock_the_same_rows_in_opposite_orders_do_not_deadlock(
         for thread in threads:
             thread.start()
         until_blocked(store.database)
-    for thread in threads:
-        thread.join(10)
+    join_all(threads)
     # One lands as a whole; the other, which comes second, finds stale tokens only.
     assert sorted(sum(answer is not ALONE for answer in group) for group in answers) == [0, 40]
     assert rows.count("rival_steps") == 80
@@ -367,7 +366,7 @@ def test_the_order_of_locks_does_not_depend_on_the_order_given(rows: Stage, stor
         until_blocked(store.database)
         free = "SELECT run_id FROM rival_steps WHERE run_id IN ('r1', 'r2') FOR UPDATE SKIP LOCKED"
         assert other.execute(text(free)).all() == []
-    thread.join(10)
+    join_all([thread])
 
 
 # -- the answer is lost -----------------------------------------------------------------------------------

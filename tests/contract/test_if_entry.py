@@ -14,6 +14,8 @@ from rival_client.errors import InvalidArgument
 from rival_client.sql.history import record
 from rival_workers import StepError, step, wait_event_step
 from tests.support.inline import Inline
+from tests.support.output import whole
+from tests.support.threads import join_all
 from tests.support.workers import wait_until
 
 Verb = Callable[[Rival, int], Any]
@@ -53,7 +55,10 @@ def test_a_verb_needs_the_run_as_it_was_seen(inline: Inline, name: str) -> None:
     rival = filled(inline).rival
     seen, before = newest(rival, run_id), rival.state(run_id)
     for other in (seen - 1, seen + 1, 0):
-        with pytest.raises(RunHasMoved, match="look at it again"):
+        with pytest.raises(
+            RunHasMoved,
+            match=whole("Run '…' has moved since entry … of its history: look at it again. Nothing was changed."),
+        ):
             verb(rival, other)
     assert (newest(rival, run_id), rival.state(run_id)) == (seen, before)
     assert verb(rival, seen) is not False
@@ -62,7 +67,10 @@ def test_a_verb_needs_the_run_as_it_was_seen(inline: Inline, name: str) -> None:
 
 def test_an_entry_is_a_whole_number(inline: Inline) -> None:
     for wrong in ("7", -1, 1.5, True, 2**70):
-        with pytest.raises(InvalidArgument, match="if_entry"):
+        with pytest.raises(
+            InvalidArgument,
+            match=whole("Invalid argument if_entry: … is not a whole number from 0 to 9,223,372,036,854,775,807."),
+        ):
             inline.rival.cancel("x", if_entry=wrong)  # type: ignore[arg-type]
 
 
@@ -86,7 +94,7 @@ def test_a_verb_that_waits_for_another_ones_commit_sees_what_it_has_done(postgre
         thread.start()
         wait_until(lambda: waits_for_a_lock(inline), what="the verb waits for the lock of the run")
         record(connection, run_id, None, "requested", by="another")
-    thread.join(10)
+    join_all([thread])
     assert [type(one) for one in outcome] == [RunHasMoved]
     inline.close()
 
@@ -116,8 +124,7 @@ def test_of_two_who_have_seen_the_same_one_acts(inline: Inline) -> None:
     threads = [threading.Thread(target=act) for _ in range(2)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join(30)
+    join_all(threads)
     assert sorted(outcomes) == ["done", "moved"]
 
 

@@ -27,6 +27,7 @@ from rival_client.model.completion_token import CompletionToken
 from rival_client.model.statuses import STEP_TERMINAL
 from rival_workers import flow, for_each, parallel, step, wait_event_step
 from tests.support.inline import CollectingDoorbell, Inline
+from tests.support.threads import join_all
 from tests.support.workers import wait_until
 
 pytestmark = pytest.mark.usefixtures("locks_in_order")
@@ -81,8 +82,7 @@ class Fleet:
 
     def close(self) -> None:
         self.stop.set()
-        for thread in self._threads:
-            thread.join(30)
+        join_all(self._threads)
 
 
 def _define(inline: Inline, tokens: deque[str]) -> list[str]:

@@ -26,7 +26,8 @@ from rival_workers.store.postgres import PostgresStore
 from rival_workers.store.sql import schedules as scheduling
 from tests.contract.stage import PLAN, Stage
 from tests.support.inline import CollectingDoorbell, Inline
-from tests.support.output import is_printed
+from tests.support.output import is_printed, whole
+from tests.support.threads import join_all
 
 DAY = 86_400.0
 
@@ -225,8 +226,7 @@ def test_keepers_that_fire_the_same_ticks_at_once_start_one_run_of_each(
     threads = [threading.Thread(target=keep, args=(store,)) for store in rivals_of_one]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join(30)
+    join_all(threads)
     assert len(fired) == len(set(fired)) == 2 * len(names)
     assert sorted(fired) == sorted(run_ids(pg_stage))
 
@@ -267,7 +267,12 @@ def test_a_producer_adds_lists_changes_and_removes_schedules(stage: Stage, clien
 
 
 def test_a_schedule_cannot_take_the_name_of_a_workflow(stage: Stage, client: Rival) -> None:
-    with pytest.raises(RivalError, match="Choose another name"):
+    with pytest.raises(
+        RivalError,
+        match=whole(
+            "Invalid argument name: 'w' is the name of a workflow, whose own schedule it would be. Choose another name."
+        ),
+    ):
         client.schedule("w", 60, name="w")
 
 

@@ -18,6 +18,7 @@ from rival_workers.runtime.attempt.runs_in_hand import RunInHand
 from rival_workers.runtime.attempt.step_scheduler import PATIENCE, StepScheduler
 from rival_workers.store.group_commits import Commit, FinishStep
 from tests.support.inline import Inline
+from tests.support.threads import join_all
 from tests.support.workers import wait_until
 
 
@@ -52,9 +53,7 @@ class Hand:
 
     def end(self) -> None:
         self.scheduler.end(len(self.threads))
-        for thread in self.threads:
-            thread.join(10)
-        assert not any(thread.is_alive() for thread in self.threads)
+        join_all(self.threads)
 
     def run(self, workflow: str, count: int) -> list[str]:
         run_ids = [f"{workflow}-{number}" for number in range(count)]
@@ -387,7 +386,7 @@ def test_a_step_is_slow_when_it_has_run_for_too_long(inline: Inline) -> None:
     assert own.is_slow
     own.since = None
     scheduler.end(1)
-    thread.join(5)
+    join_all([thread])
 
 
 def test_no_transaction_is_open_while_steps_run(inline: Inline, make: Callable[..., Hand]) -> None:

@@ -45,7 +45,7 @@ class Steps:
 
     def block(self) -> None:
         self.began.set()
-        self.release.wait(60)
+        assert self.release.wait(60)
 
 
 @pytest.fixture

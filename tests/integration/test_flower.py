@@ -23,6 +23,7 @@ from celery import Celery
 from rival_client import Rival
 from rival_workers.cli.flower import run_url
 from tests.support.effort import long_but_first
+from tests.support.threads import join_all
 from tests.support.workers import Workers, wait_until
 
 WORKFLOW = """
@@ -71,7 +72,7 @@ class Onlooker:
 
     def __exit__(self, *_: object) -> None:
         self._receiver.should_stop = True
-        self._thread.join(5)
+        join_all([self._thread])
 
     def attempts(self, run_id: str) -> dict[str, tuple[str, str]]:
         """Task id -> (name, state) of the run's attempts."""

@@ -21,6 +21,7 @@ from kombu import Connection, Exchange, Queue
 
 from rival_workers.library import inproc_broker, inproc_transport
 from rival_workers.library.inproc_worker import InprocWorker
+from tests.support.threads import join_all
 
 SETTINGS = {
     "task_serializer": "json",
@@ -59,7 +60,7 @@ class Stage:
 
     def _hold(self) -> None:
         self.begun.set()
-        self.release.wait(10)
+        assert self.release.wait(20)
         self._note("held")
 
     def _fail(self, how: str) -> None:
@@ -421,9 +422,9 @@ def test_no_two_threads_change_routes_at_the_same_time(stage: Stage) -> None:
             thread = threading.Thread(target=change)
             with stage.broker.changed:
                 thread.start()
-                thread.join(0.02)
+                time.sleep(0.02)
                 assert thread.is_alive()
-            thread.join()
+            join_all([thread])
 
 
 def test_a_sender_may_use_its_headers_again(stage: Stage) -> None:

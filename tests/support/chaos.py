@@ -24,6 +24,7 @@ from rival_client.db.run_tables import runs, steps
 from rival_client.db.types import now
 from rival_client.model.statuses import RUN_TERMINAL, STEP_TERMINAL
 from tests.support.histories import assert_histories_are_complete
+from tests.support.threads import join_all
 from tests.support.workers import WorkerProcess, Workers, wait_until
 
 #: Every execution writes a line before it works: run, step, attempt, what it saw of the step before, its own nonce.
@@ -123,8 +124,7 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive(), "a producer hangs"
+        join_all([self._thread], 60)
         if self._error is not None and error is None:
             raise self._error
 

@@ -24,6 +24,7 @@ from django.urls import path
 
 from rival_workers import Registry, embedded, step
 from rival_workers.definition.define import define_workflow
+from tests.support.threads import join_all
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "dashboard_mounts" / "django_app.py"
 SAME = {"sec-fetch-site": "same-origin"}
@@ -68,7 +69,7 @@ def served(app: Any) -> Iterator[str]:
         time.sleep(0.05)
     yield f"http://127.0.0.1:{opened.getsockname()[1]}/"
     server.should_exit = True
-    thread.join(20)
+    join_all([thread])
 
 
 def said(url: str, users: dict[str, dict[str, str]]) -> dict[str, Any]:

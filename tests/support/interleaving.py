@@ -18,6 +18,7 @@ from sqlalchemy import event
 from rival_client.db.database import Database
 from rival_client.db.database_urls import libpq_url
 from tests.support.locks import BLOCKED
+from tests.support.threads import join_all
 
 
 class Interleaving:
@@ -53,19 +54,17 @@ class Interleaving:
 
     def _until_it_waits(self) -> None:
         if not self._database.is_postgres:
-            self._second.join(30)
-            assert not self._second.is_alive(), "the second operation hangs"
+            join_all([self._second])
             return
         end = time.monotonic() + 30
         with psycopg.connect(libpq_url(self._database.url), autocommit=True) as watcher:
             while self._second.is_alive() and not _is_blocked(watcher):
                 assert time.monotonic() < end, "the second operation neither ends nor waits"
-                self._second.join(0.002)
+                time.sleep(0.002)
 
     def conclude(self) -> None:
         if self.has_begun:
-            self._second.join(30)
-            assert not self._second.is_alive(), "the second operation hangs"
+            join_all([self._second])
 
 
 def _is_alone(connection: Any) -> bool:

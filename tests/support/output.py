@@ -41,6 +41,11 @@ def is_printed(shown: list[str], printed: list[str]) -> bool:
     return re.fullmatch("".join(patterns), "".join(f"{line.rstrip()}\n" for line in printed)) is not None
 
 
+def whole(message: str) -> str:
+    """The pattern for `pytest.raises(match=…)` that compares the whole message; "…" in it stands for any text."""
+    return rf"\A{re.escape(message).replace('…', '.*')}\Z"
+
+
 def normalised(text: str, folder: Path | None = None) -> str:
     """With placeholders for ids, times, durations, ports, pids and folders; columns are two spaces apart."""
     if folder is not None:

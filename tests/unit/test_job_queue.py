@@ -7,6 +7,7 @@ from typing import Any
 
 from rival_workers.runtime.attempt.job_queue import Job, JobQueue
 from tests.support.effort import examples
+from tests.support.threads import join_all
 from tests.support.workers import wait_until
 
 
@@ -30,9 +31,7 @@ class Threads:
     def end(self) -> None:
         for _ in self._threads:
             self.queue.put(None)
-        for thread in self._threads:
-            thread.join(10)
-        assert not any(thread.is_alive() for thread in self._threads)
+        join_all(self._threads)
 
 
 def nothing() -> None:
@@ -91,9 +90,7 @@ def test_a_thread_that_takes_another_job_passes_its_wake_up_on() -> None:
     busy.start()
     wait_until(lambda: len(did) == 2, 10, "the second job, done by the other thread")
     goes_on.set()
-    for thread in (idle, busy):
-        thread.join(10)
-        assert not thread.is_alive()
+    join_all((idle, busy))
 
 
 def test_no_job_is_left_behind_however_many_come_and_go() -> None:
@@ -109,8 +106,7 @@ def test_no_job_is_left_behind_however_many_come_and_go() -> None:
         producer.start()
     for _ in range(3 * count):
         assert done.acquire(timeout=10)
-    for producer in producers:
-        producer.join(10)
+    join_all(producers)
     threads.wait_idle(3)
     assert threads.queue.is_empty()
     threads.end()

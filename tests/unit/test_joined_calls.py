@@ -11,6 +11,7 @@ import pytest
 
 from rival_workers.store.postgres import flow_groups
 from rival_workers.store.postgres.flow_groups import MOST, JoinedCalls
+from tests.support.threads import join_all
 from tests.support.workers import wait_until
 
 
@@ -44,7 +45,7 @@ class Caller(threading.Thread):
             self.answer = error
 
     def end(self) -> int | BaseException | None:
-        self.join(20)
+        join_all([self])
         return self.answer
 
 
@@ -139,7 +140,6 @@ def test_calls_of_many_threads_all_get_their_answers(joined: JoinedCalls[int, in
     threads = [threading.Thread(target=many, args=(1000 * (n + 1),)) for n in range(8)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join(30)
+    join_all(threads)
     assert not wrong
     assert sum(map(len, maker.groups)) == 1600

@@ -13,6 +13,7 @@ from rival_client.model.run_entries import LogEntry
 from rival_workers.runtime.logs.redaction import DEFAULT
 from rival_workers.runtime.logs.step_log import StepLog
 from rival_workers.runtime.logs.stream import BATCH, LogStream
+from tests.support.threads import join_all
 from tests.support.workers import wait_until
 
 
@@ -24,7 +25,7 @@ class Store:
         self.gate.set()
 
     def append(self, run_id: str, entries: Sequence[LogEntry], again: bool) -> None:
-        self.gate.wait(10)
+        assert self.gate.wait(20)
         if self.problem is not None:
             raise self.problem
         self.calls.append([entry.message for entry in entries])
@@ -114,7 +115,7 @@ def test_order_is_kept_when_the_end_meets_a_flush_that_is_under_way(store: Store
     end = threading.Thread(target=stream.finish, args=(log, PATIENCE))
     end.start()
     store.gate.set()
-    end.join(5)
+    join_all([end])
     assert store.messages == ["first", "second"]
 
 

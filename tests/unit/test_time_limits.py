@@ -39,7 +39,7 @@ def test_an_attempt_that_ends_while_its_timeout_is_committed_does_not_go_on_to_a
 
     def attempt() -> bool:
         with killing().kept(CONFIG, when_over):
-            committing.wait(30)
+            assert committing.wait(30)
         return killed.is_set()  # what comes now would be another message
 
     with ThreadPoolExecutor(1) as child:

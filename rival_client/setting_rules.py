@@ -132,11 +132,13 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Words:
-    """Text. `of_files`: names of files may hold bytes that are not Unicode, which Python writes as surrogates."""
+    """Text. `of_files`: names of files may hold bytes that are not Unicode, which Python writes as surrogates.
+    `is_secret`: errors do not show it."""
 
     most: int = MAX_NAME
     may_be_blank: bool = True
     of_files: bool = False
+    is_secret: bool = False
 
     @property
     def expected(self) -> str:
@@ -152,7 +154,7 @@ class Words:
         return (self.may_be_blank or bool(value.strip())) and (self.of_files or is_unicode(value))
 
     def shown(self, value: Any) -> str:
-        return shown(value)
+        return shown("***" if self.is_secret else value)
 
 
 @dataclass(frozen=True)

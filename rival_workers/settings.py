@@ -65,7 +65,7 @@ class WorkerSettings(Settings):
     #: Further parts of names whose values are hidden in logs, separated by commas.
     redact: str = setting("", Words(_LIST))
     #: The secret by which the dashboard recognises the proxy that names users; not in the repr, which ends up in logs.
-    proxy_secret: str = setting("", Words(), repr=False)
+    proxy_secret: str = setting("", Words(is_secret=True), repr=False)
     #: The database that the dashboard reads, such as a replica; None: `database_url`, to which it always writes.
     dashboard_database_url: str | None = setting(None, DATABASE_URL, repr=False)
     #: Where browsers find Flower: the dashboard links its workers and attempts to it.

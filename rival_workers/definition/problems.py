@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
+from rival_client.model.kinds import COMPOSITES
 from rival_client.model.policies.matchers import Node
 from rival_client.model.policies.option_conflicts import conflicts
 from rival_client.model.policies.policy_options import checked_options
@@ -133,7 +134,8 @@ class Collector:
         node = Node(spec.name, spec.kind, scope.prefix + spec.name, target="function")
         self._options(node, options, found)
         if "compensate" in spec.options:
-            found.append(f"a {spec.kind} has no compensation: give compensate to the steps within")
+            steps = "the steps within" if spec.kind in COMPOSITES else "the step that does what must be undone"
+            found.append(f"a {spec.kind} has no compensation: give compensate to {steps}")
         on_error = spec.options.get("on_error")
         handler = checked_injection(on_error, scope.handlers, "on_error", found) if on_error else None
         for problem in found:

@@ -20,6 +20,7 @@ from rival_workers.store.claim_records import Claim, Claimed
 from rival_workers.testing import Lab
 from tests.contract.stage import CountedDown, Stage
 from tests.support.inline import Inline
+from tests.support.output import whole
 
 BEATS = StepConfig(heartbeat=100, timeout=250)
 
@@ -120,7 +121,9 @@ def test_a_retry_can_read_how_far_the_attempt_before_it_had_come(inline: Inline)
 
 def test_progress_that_is_not_json_is_the_steps_failure(inline: Inline) -> None:
     def work(ctx: Any) -> None:
-        with pytest.raises(InvalidPayload, match="the progress of step 'work'"):
+        with pytest.raises(
+            InvalidPayload, match=whole("the progress of step 'work' of run 'r' is not JSON: object is not JSON")
+        ):
             ctx.heartbeat(progress=object())
 
     assert ran(inline, work).status == "completed"
@@ -167,6 +170,13 @@ def test_the_keeper_times_out_a_step_whose_process_is_too_stuck_to_do_it(inline:
 # -- by the clock -----------------------------------------------------------------------------------------
 
 
+def is_just_after(end: dt.datetime | None, start: dt.datetime | None, seconds: float) -> bool:
+    """Never early. The clock of a lab goes on by microseconds whenever something happens."""
+    assert start is not None
+    assert end is not None
+    return 0 <= (end - start).total_seconds() - seconds < 0.001
+
+
 def test_a_step_that_beats_may_take_its_time_and_one_that_stops_is_timed_out(lab: Lab) -> None:
     def work(ctx: Any, run: Any) -> str:
         for n in range(10):
@@ -182,7 +192,7 @@ def test_a_step_that_beats_may_take_its_time_and_one_that_stops_is_timed_out(lab
     assert run.result == "after 9"
     [missed, done] = lab.rival.state(run.run_id).attempts
     assert (missed.outcome, (missed.error or {})["type"], done.outcome) == ("timed_out", "HeartbeatMissed", "completed")
-    assert (missed.ended_at - missed.started_at).total_seconds() == pytest.approx(560)  # type: ignore[operator]
+    assert is_just_after(missed.ended_at, missed.started_at, 560)
 
 
 def test_a_step_that_never_beats_is_timed_out_and_gets_an_error(lab: Lab) -> None:
@@ -278,7 +288,7 @@ def test_each_of_the_steps_that_a_flow_gathers_beats_for_itself(inline: Inline) 
             return "done"
 
         def silent() -> None:
-            over.wait(20)
+            assert over.wait(20)
 
         ctx.gather(beats, silent, heartbeat=0.8)
 
@@ -302,4 +312,4 @@ def test_an_external_step_in_a_lab_is_completed_by_the_test_or_runs_into_its_dea
     assert answered.finish().result == 7
     silent.finish().assert_failed(step="ask", error="StepTimeout")
     state = lab.rival.state(silent.run_id)
-    assert (state.completed_at - state.created_at).total_seconds() == pytest.approx(86_400)  # type: ignore[operator]
+    assert is_just_after(state.completed_at, state.created_at, 86_400)

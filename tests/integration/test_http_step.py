@@ -132,22 +132,31 @@ def test_a_status_that_may_pass_is_tried_again(web: Web, status: int) -> None:
     [
         ("17", 17),
         ("0", 0),
-        (dt.timedelta(hours=10), 36_000),
-        (dt.timedelta(hours=-1), 0),
         ("soon", None),
         ("-5", None),
         ("99999999999999999999", None),
     ],
-    ids=["seconds", "now", "date", "past", "word", "negative", "huge"],
+    ids=["seconds", "now", "word", "negative", "huge"],
 )
-def test_retry_after_is_read_as_seconds_or_as_a_date(
-    web: Web, header: str | dt.timedelta, seconds: float | None
-) -> None:
-    if isinstance(header, dt.timedelta):
-        header = format_datetime(dt.datetime.now(dt.UTC) + header, usegmt=True)
+def test_retry_after_is_read_as_seconds(web: Web, header: str, seconds: float | None) -> None:
     web.answer("/x", status=503, Retry_After=header)
+    assert refused(web.url("/x")).retry_after == seconds
+
+
+def test_a_date_in_retry_after_becomes_the_seconds_until_then(web: Web) -> None:
+    when = (dt.datetime.now(dt.UTC) + dt.timedelta(hours=10)).replace(microsecond=0)
+    web.answer("/x", status=503, Retry_After=format_datetime(when, usegmt=True))
+    before = dt.datetime.now(dt.UTC)
     found = refused(web.url("/x")).retry_after
-    assert found is None if seconds is None else found is not None and abs(found - seconds) < 600
+    assert found is not None
+    after = dt.datetime.now(dt.UTC)
+    assert round((when - after).total_seconds(), 3) <= found <= round((when - before).total_seconds(), 3)
+
+
+def test_a_date_that_has_passed_is_no_time_to_wait(web: Web) -> None:
+    past = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
+    web.answer("/x", status=503, Retry_After=format_datetime(past, usegmt=True))
+    assert refused(web.url("/x")).retry_after == 0
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 422, 501])
@@ -199,9 +208,8 @@ def trickling_headers(handler: BaseHTTPRequestHandler) -> None:
 
 
 def trickle(handler: BaseHTTPRequestHandler) -> None:
-    """Never silent for long: no single read takes more than a moment."""
-    until = time.monotonic() + 5
-    while time.monotonic() < until:
+    """Never silent for long: no single read takes more than a moment. It ends when the client cuts the connection."""
+    while True:
         handler.wfile.write(b"x")
         handler.wfile.flush()
         time.sleep(0.02)
@@ -234,9 +242,7 @@ def test_a_small_answer_that_unpacks_to_a_large_one_is_refused(web: Web) -> None
 @pytest.mark.parametrize("slow", [trickling_body, trickling_headers])
 def test_a_slow_answer_is_ended_in_time_although_every_read_is_quick(web: Web, quiet: None, slow: Any) -> None:
     web.answers["/slow"] = slow
-    before = time.monotonic()
     error = refused(web.url("/slow"), timeout=0.4)
-    assert time.monotonic() - before < 2
     assert error.behavior == "retry"
     assert str(error) == "GET 127.0.0.1: took longer than 0.4 s"
 

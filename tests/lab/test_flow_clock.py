@@ -48,23 +48,23 @@ def test_now_is_the_time_of_the_lab() -> None:
     with Lab(start=START) as lab:
         lab.register([sleeper], name="w")
         began, slept = lab.run("w", 365 * 86400.0).result
-    assert abs(dt.datetime.fromisoformat(began) - START) < MOMENTS
-    assert slept == pytest.approx(365 * 86400, abs=0.001)
+    assert START <= dt.datetime.fromisoformat(began) < START + MOMENTS
+    assert 0 <= slept - 365 * 86400 < MOMENTS.total_seconds()
 
 
 def test_now_of_an_async_flow_and_the_time_of_its_loop_agree() -> None:
     with Lab(start=START) as lab:
         lab.register([async_sleeper], name="w")
         began, slept, by_the_loop = lab.run("w", 86400.0).result
-    assert abs(dt.datetime.fromisoformat(began) - START) < MOMENTS
-    assert (slept, by_the_loop) == (pytest.approx(86400, abs=0.001), pytest.approx(86400, abs=0.001))
+    assert START <= dt.datetime.fromisoformat(began) < START + MOMENTS
+    assert all(0 <= one - 86400 < MOMENTS.total_seconds() for one in (slept, by_the_loop))
 
 
 @pytest.mark.parametrize("start", [None, START])
 def test_a_flow_can_compare_its_deadline_with_now(start: dt.datetime | None) -> None:
     with Lab(start=start) as lab:
         lab.register(create_workflow("w").step(left))
-        assert lab.run("w", deadline=60).result == pytest.approx(10, abs=0.001)
+        assert 0 <= 10 - lab.run("w", deadline=60).result < MOMENTS.total_seconds()
 
 
 def test_a_sleep_until_a_time_goes_by_the_clock_of_the_lab() -> None:

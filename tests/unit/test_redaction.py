@@ -87,6 +87,7 @@ _LONG = ["token" * 800, "token-" * 700 + "=", "://" * 1300, 'password="' * 400, 
 
 @pytest.mark.parametrize("text", [*_LONG, "bearer " * 600, "token " + "a" * 4000])
 def test_no_message_can_make_it_slow(text: str) -> None:
-    before = time.perf_counter()
+    """In processor time: what others on the machine do is not in it. Quadratic would be seconds."""
+    before = time.process_time()
     DEFAULT.text(text)
-    assert time.perf_counter() - before < 0.2
+    assert time.process_time() - before < 0.2

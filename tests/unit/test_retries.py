@@ -18,6 +18,7 @@ from rival_workers.definition.define import define_workflow
 from rival_workers.engine.decisions import End, Failure, Retry, decide, timed_out
 from rival_workers.engine.retries import delay_after, retry_delay, why_not_retried
 from rival_workers.runtime.attempt.invoke import failure
+from tests.support.output import whole
 
 ASKS = StepError("later", behavior="retry")
 STOPS = StepError("never", behavior="stop")
@@ -117,18 +118,34 @@ def test_a_retry_waits_as_long_as_the_error_says(after: float | None, most: floa
     assert delay_after(config, 1, asks, 0.0) == delay
 
 
+def header_of(time: dt.datetime) -> str:
+    return format_datetime(time, usegmt=True)
+
+
+def rounded(time: dt.timedelta) -> float:
+    return round(time.total_seconds(), 3)
+
+
 def test_retry_after_is_a_duration_a_time_or_a_header() -> None:
     assert StepError("x", retry_after=dt.timedelta(minutes=2)).retry_after == 120
     later = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=2)
-    for near in (later, later.astimezone(dt.timezone(dt.timedelta(hours=5))), format_datetime(later, usegmt=True)):
+    in_another_zone = later.astimezone(dt.timezone(dt.timedelta(hours=5)))
+    # A header has whole seconds.
+    for near, exact in ((later, later), (in_another_zone, later), (header_of(later), later.replace(microsecond=0))):
+        before = dt.datetime.now(dt.UTC)
         seconds = StepError("x", retry_after=near).retry_after
-        # Never later; a header has whole seconds, and this process may be slow.
         assert seconds is not None
-        assert 115 < seconds <= 120
+        assert rounded(exact - dt.datetime.now(dt.UTC)) <= seconds <= rounded(exact - before)
     headers = ("120", " 7 ", "Wed, 21 Oct 2015 07:28:00 GMT", "soon", "", "-5", "1e9")
     assert [StepError("x", retry_after=one).retry_after for one in headers] == [120, 7, 0, None, None, None, None]
     for wrong in (-1, float("nan"), True, dt.datetime(2030, 1, 1), [5]):
-        with pytest.raises(ValueError, match="retry_after is seconds from 0 on"):
+        with pytest.raises(
+            ValueError,
+            match=whole(
+                "StepError retry_after is seconds from 0 on, a timedelta, a datetime with a time zone, or the text "
+                "of the header Retry-After, not …"
+            ),
+        ):
             StepError("x", retry_after=wrong)  # type: ignore[arg-type]
 
 
@@ -163,13 +180,28 @@ def test_classes_and_texts_become_names_and_anything_else_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"retry_on": ValueError}, "retry_on needs more than one attempt"),
-        ({"retry_on": [7], "max_retries": 1}, "option retry_on: 7 is not an error"),
-        ({"max_retries": 1, "max_attempts": 2}, "give one of the two"),
+        (
+            {"retry_on": ValueError},
+            "workflow 'w': steps[0]: retry_on needs more than one attempt: give max_retries=1 or more (…)",
+        ),
+        (
+            {"retry_on": [7], "max_retries": 1},
+            (
+                "workflow 'w': steps[0]: option retry_on: 7 is not an error: give classes of exceptions, their "
+                "names ('openai.*'), or codes of StepErrors (…)"
+            ),
+        ),
+        (
+            {"max_retries": 1, "max_attempts": 2},
+            (
+                "workflow 'w': steps[0]: max_retries retries every exception, max_attempts caps what asks for a "
+                "retry: give one of the two (…)"
+            ),
+        ),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], problem: str) -> None:
-    with pytest.raises(DefinitionError, match=problem):
+    with pytest.raises(DefinitionError, match=whole(problem)):
         define_workflow("w", [step(lambda: None, name="a", **options)])
 
 

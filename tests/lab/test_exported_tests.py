@@ -69,6 +69,23 @@ def exported(lab: Lab, run_id: str) -> str:
     return text
 
 
+def a_test_of(run_id: str, workflow: str, *lines: str) -> str:
+    return "\n".join(
+        [
+            f'"""Run {run_id} of workflow {workflow}, as a test."""',
+            "",
+            "",
+            f"def test_{run_id}(rival_lab):",
+            "    # rival_lab.register(...): the workflow, if its file is not registered already.",
+            *(f"    {line}" for line in lines),
+            "",
+        ]
+    )
+
+
+OPEN = "# The run had not ended, so the test does not check its end."
+
+
 def passes(text: str, folder: Path) -> None:
     REAL["reached"], REAL["fails"] = False, False
     file = folder / "test_exported.py"
@@ -81,8 +98,17 @@ def passes(text: str, folder: Path) -> None:
 
 def test_of_a_flow(tmp_path: Path) -> None:
     with opened() as lab:
-        text = exported(lab, lab.run("parent", 1).run_id)
-    assert "rival_lab.replace('parent/work~2', lambda: 4)" in text
+        run_id = lab.run("parent", 1).run_id
+        text = exported(lab, run_id)
+    assert text == a_test_of(
+        run_id,
+        "parent",
+        "rival_lab.replace('parent/work', lambda: 2)",
+        "rival_lab.replace('parent/work~2', lambda: 4)",
+        "run = rival_lab.run('parent', 1)",
+        "assert run.status == 'completed'",
+        "assert run.result == [2, 4]",
+    )
     passes(text, tmp_path)
 
 
@@ -92,6 +118,21 @@ def test_of_failed_steps_of_a_plan_and_of_a_flow(tmp_path: Path) -> None:
         plan, flow = lab.run("plan", 1), lab.run("parent", 1)
         assert (plan.status, flow.result) == ("failed", "none")
         texts = [exported(lab, plan.run_id), exported(lab, flow.run_id)]
+    assert texts[0] == a_test_of(
+        plan.run_id,
+        "plan",
+        "rival_lab.fail('ask', times=None)",
+        "run = rival_lab.run('plan', 1)",
+        "assert run.status == 'failed'",
+    )
+    assert texts[1] == a_test_of(
+        flow.run_id,
+        "parent",
+        "rival_lab.fail('parent/work', times=None)",
+        "run = rival_lab.run('parent', 1)",
+        "assert run.status == 'completed'",
+        "assert run.result == 'none'",
+    )
     for text in texts:
         passes(text, tmp_path)
 
@@ -109,8 +150,35 @@ def test_of_runs_that_received_events(tmp_path: Path) -> None:
         lab.advance(1)
         assert (flow.finish().result, plan.finish().result) == ([{"n": 1}, 2, {"n": 2}], 6)
         texts = [exported(lab, run.run_id) for run in (flow, plan, open_still)]
-    assert "    rival_lab.send_event('reply', {'n': 3}, key='k', run_id=run.run_id)" in texts[1]
-    assert "send_event('first', 'f', run_id=run.run_id)" in texts[2]
+    assert texts[0] == a_test_of(
+        flow.run_id,
+        "asker",
+        "rival_lab.replace('asker/work', lambda: 2)",
+        "run = rival_lab.start('asker', None)",
+        "rival_lab.send_event('first', {'n': 1}, run_id=run.run_id)",
+        "rival_lab.send_event('second', {'n': 2}, run_id=run.run_id)",
+        "run.finish()",
+        "assert run.status == 'completed'",
+        "assert run.result == [{'n': 1}, 2, {'n': 2}]",
+    )
+    assert texts[1] == a_test_of(
+        plan.run_id,
+        "waiter",
+        "rival_lab.replace('work_after', lambda: 6)",
+        "run = rival_lab.start('waiter', None)",
+        "rival_lab.send_event('reply', {'n': 3}, key='k', run_id=run.run_id)",
+        "run.finish()",
+        "assert run.status == 'completed'",
+        "assert run.result == 6",
+    )
+    assert texts[2] == a_test_of(
+        open_still.run_id,
+        "asker",
+        "rival_lab.replace('asker/work', lambda: 2)",
+        OPEN,
+        "run = rival_lab.start('asker', None)",
+        "rival_lab.send_event('first', 'f', run_id=run.run_id)",
+    )
     for text in texts:
         passes(text, tmp_path)
 
@@ -125,4 +193,5 @@ def test_of_a_cancelled_run_and_of_one_that_has_not_ended(tmp_path: Path) -> Non
         cancelled = exported(lab, run.run_id)
     passes(cancelled, tmp_path)
     passes(still_open, tmp_path)
-    assert "# The run had not ended" in still_open
+    begin = ("rival_lab.replace('sleeper/work', lambda: 2)", OPEN, "run = rival_lab.start('sleeper', None)")
+    assert still_open == a_test_of(run.run_id, "sleeper", *begin)

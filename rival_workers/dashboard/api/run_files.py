@@ -113,7 +113,7 @@ def _asserted(state: RunState, veil: Veil, sent: list[str]) -> list[str]:
     call = f"({state.workflow!r}, {veil.hidden(state.input)!r})"
     begun = [f"    run = rival_lab.start{call}", *sent]
     if state.status not in RUN_TERMINAL:
-        return ["    # The run had not ended, so the test says nothing of its end.", *begun]
+        return ["    # The run had not ended, so the test does not check its end.", *begun]
     if state.status == CANCELLED:
         more = "    # The run was cancelled later than here: the test does not repeat how far it had come."
         return [more, *begun, "    run.cancel()", "    run.finish().assert_cancelled()"]

@@ -387,11 +387,25 @@ def test_wrong_breakers_are_refused_with_all_problems() -> None:
             define_workflow("w", [step(ask, **options)])
         return "\n".join(refused.value.problems)
 
-    assert "circuit_breaker.failures" in wrong(circuit_breaker=breaker("b", failures=0, window=-1))
-    assert "circuit_breaker.on_open" in wrong(circuit_breaker=breaker("b", on_open="explode"))  # type: ignore[arg-type]
-    assert 'on_open="fallback" needs a fallback' in wrong(circuit_breaker=breaker("b", on_open="fallback"))
-    assert 'option circuit_breaker: give breaker("openai", failures=5' in wrong(circuit_breaker="openai")
-    assert "option hooks: give hooks to the workflow" in wrong(hooks={"on_retry": ask})
+    def problem(text: str) -> str:
+        return f"workflow 'w': steps[0]: {text} ({__file__}:{ask.__code__.co_firstlineno})"
+
+    assert wrong(circuit_breaker=breaker("b", failures=0, window=-1)).splitlines() == [
+        problem("option circuit_breaker.failures: Input should be greater than or equal to 1"),
+        problem("option circuit_breaker.window: Input should be greater than 0"),
+    ]
+    assert wrong(circuit_breaker=breaker("b", on_open="explode")) == problem(  # type: ignore[arg-type]
+        "option circuit_breaker.on_open: Input should be 'fail', 'skip', 'fallback' or 'wait'"
+    )
+    assert wrong(circuit_breaker=breaker("b", on_open="fallback")) == problem(
+        'a circuit breaker with on_open="fallback" needs a fallback: value(…), retry_with(…) or a function'
+    )
+    assert wrong(circuit_breaker="openai") == problem(
+        'option circuit_breaker: give breaker("openai", failures=5, window=60)'
+    )
+    assert wrong(hooks={"on_retry": ask}) == problem(
+        "option hooks: give hooks to the workflow, or to some of its steps in a rule of its policies"
+    )
 
 
 def test_a_step_of_a_flow_has_no_breaker(inline: Inline) -> None:

@@ -10,6 +10,7 @@ import pytest
 from rival_client import BulkOutcome, RivalError, RunFilter
 from rival_workers import StepError, step
 from tests.support.inline import Inline
+from tests.support.output import whole
 
 JOBS = RunFilter(workflow="job")
 
@@ -134,15 +135,24 @@ def test_a_run_that_has_moved_since_the_preview_is_judged_as_it_is_then(inline: 
     inline.rival.retry("bad-0")
     done = inline.rival.bulk("retry", preview.done)
     assert done.done == ["bad-1"]
-    assert "it is running" in done.refused["bad-0"]
+    assert done.refused["bad-0"] == (
+        "Cannot retry run 'bad-0': it is running, and only a failed or cancelled run can be retried: rewind it to a "
+        "step, or cancel it first. Nothing was changed."
+    )
 
 
 def test_a_verb_that_lacks_something_is_refused_before_anything_is_done(inline: Inline) -> None:
     begin(inline, "bad")
-    with pytest.raises(RivalError, match="rewind needs `step`"):
+    with pytest.raises(RivalError, match=whole("Invalid argument step: rewind needs `step`.")):
         inline.rival.bulk("rewind", JOBS)
-    with pytest.raises(RivalError, match="skip needs `reason`"):
+    with pytest.raises(RivalError, match=whole("Invalid argument reason: skip needs `reason`.")):
         inline.rival.bulk("skip", JOBS, step="act")
-    with pytest.raises(RivalError, match="verb: 'delete' is not one of 'retry'"):
+    with pytest.raises(
+        RivalError,
+        match=whole(
+            "Invalid argument verb: 'delete' is not one of 'retry', 'rewind', 'pause', 'resume', 'cancel', "
+            "'skip', 'set_result'."
+        ),
+    ):
         inline.rival.bulk("delete", JOBS)  # type: ignore[arg-type]
     assert statuses(inline) == {"bad-0": "failed"}

@@ -11,6 +11,7 @@ from rival_client import AsyncRival, RunCancelled
 from rival_workers import DefinitionError, create_workflow, flow, for_each, step, wait_event_step
 from rival_workers.definition.define import define_workflow
 from tests.support.inline import Inline
+from tests.support.output import whole
 
 log: list[str] = []
 
@@ -283,5 +284,7 @@ def test_a_hook_that_raises_is_recorded_and_the_run_is_cancelled(inline: Inline)
 def test_it_is_not_part_of_the_version_and_is_checked() -> None:
     built = create_workflow("w").step(act).compensate_on_cancel().build()
     assert (built.whole.compensate_on_cancel, built.version) == (True, create_workflow("w").step(act).build().version)
-    with pytest.raises(DefinitionError, match="compensate_on_cancel: give True or False, not 'yes'"):
+    with pytest.raises(
+        DefinitionError, match=whole("workflow 'w': compensate_on_cancel: give True or False, not 'yes'")
+    ):
         define_workflow("w", [act], compensate_on_cancel="yes")  # type: ignore[arg-type]

@@ -24,6 +24,7 @@ from rival_workers.store.sql import scopes
 from rival_workers.testing.clock import MOMENT
 from tests.contract.test_operators import settled
 from tests.support.inline import Clock, Inline
+from tests.support.output import whole
 
 Make = Callable[..., Inline]
 
@@ -722,9 +723,19 @@ def test_the_compensating_row_can_be_neither_settled_nor_rewound_to(make: Make, 
     inline = make()
     world.broken = {"last"}
     run_id = world.start(inline, world.step("a"), world.plain("last"))
-    with pytest.raises(NotPossible, match="rewind to 'a' instead"):
+    with pytest.raises(
+        NotPossible,
+        match=whole("Cannot rewind run '…': 'a!compensate' is not a step: rewind to 'a' instead. Nothing was changed."),
+    ):
         inline.rival.rewind(run_id, "a!compensate")
-    with pytest.raises(NotPossible, match="A retry begins again with a"):
+    with pytest.raises(
+        NotPossible,
+        match=whole(
+            "Cannot skip run '…': it is failed, and its compensations have undone what came before 'last'. A "
+            "retry begins again with a: retry it, and skip the step when the run has reached it. Nothing was "
+            "changed."
+        ),
+    ):
         inline.rival.skip(run_id, "last", reason="why not")
 
 

@@ -18,6 +18,7 @@ from rival_workers.dashboard.launch import Address, Launch
 from rival_workers.settings import WorkerSettings
 from tests.support.dashboard import Site
 from tests.support.inline import Inline
+from tests.support.output import whole
 
 FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", " =1", "\r=1")
 
@@ -149,5 +150,11 @@ def test_the_address_of_flower_is_a_setting(site: Site) -> None:
     launch = Launch(settings.with_(database_url=site.inline.rival.settings.database_url), port=0)
     assert launch._options(Address("127.0.0.1", 1)).flower == "https://flower.example.com"
     for url in ("javascript:alert(1)", "flower", "https://u:p@flower", "https://flower?x=1", "https://"):
-        with pytest.raises(InvalidSetting, match="RIVAL_FLOWER_URL"):
+        with pytest.raises(
+            InvalidSetting,
+            match=whole(
+                "RIVAL_FLOWER_URL='…' is not the address of a page: give https://flower.example.com, without a "
+                "password."
+            ),
+        ):
             WorkerSettings.from_env({"RIVAL_FLOWER_URL": url})

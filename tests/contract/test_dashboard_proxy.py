@@ -18,6 +18,7 @@ from rival_workers.dashboard.sessions import Proxy
 from rival_workers.dashboard.users import Users
 from rival_workers.settings import WorkerSettings
 from tests.support.inline import Inline
+from tests.support.output import whole
 
 SECRET = "a-secret-of-the-proxy"
 NETWORK = ("10.0.3.0/24", "fd00::/8")
@@ -197,7 +198,14 @@ def test_failed_logins_count_for_the_browser_and_not_for_the_proxy(plain: Behind
 def test_beyond_the_machine_it_listens_with_a_proxy_that_names_users(inline: Inline, tmp_path: Path) -> None:
     opened = Behind(inline, tmp_path / "one", PROXY, listen="0.0.0.0")
     opened.close()
-    with pytest.raises(ConfigurationError, match="without a login"):
+    with pytest.raises(
+        ConfigurationError,
+        match=whole(
+            "The dashboard does not listen at 0.0.0.0 without a login: add a user first (`rival dashboard user "
+            "add NAME --role operator`), let a proxy log users in (--trusted-proxy, --user-header), or let it "
+            "listen on 127.0.0.1 only."
+        ),
+    ):
         Behind(inline, tmp_path / "two", None, listen="0.0.0.0")
 
 

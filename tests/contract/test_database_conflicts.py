@@ -22,6 +22,7 @@ from rival_client.errors import ConfigurationError, DatabaseError
 from rival_client.settings import Settings
 from tests.contract.stage import COMPLETES, DONE, Stage
 from tests.support.locks import until_blocked
+from tests.support.output import whole
 
 #: What Postgres is asked, and what that must become.
 ANSWERS: dict[str, tuple[str, type[DatabaseError]]] = {
@@ -80,7 +81,14 @@ def test_an_exhausted_pool_is_an_unavailable_database(postgres_url: str, monkeyp
         database.autocommit(),
         database.autocommit(),
         database.autocommit(),
-        pytest.raises(DatabaseUnavailable, match="QueuePool"),
+        pytest.raises(
+            DatabaseUnavailable,
+            match=whole(
+                "The database at postgresql://… does not answer (QueuePool limit of size 1 overflow 2 reached, "
+                "connection timed out, timeout 5.00 (Background on this error at: https://sqlalche.me/e/21/3o7r)). "
+                "Check that it runs and that RIVAL_DATABASE_URL is right; `rival doctor` checks the rest."
+            ),
+        ),
     ):
         ask(database, "SELECT 1")
     database.dispose()
@@ -167,6 +175,12 @@ def test_a_lock_that_stays_taken_is_a_busy_database_in_the_end(
             tries.append(1)
             connection.execute(text("DO $$ BEGIN RAISE SQLSTATE '55P03'; END $$"))
 
-    with pytest.raises(DatabaseBusy, match="try again"):
+    with pytest.raises(
+        DatabaseBusy,
+        match=whole(
+            "The database at postgresql://… rolled the transaction back again and again because of others "
+            "(55P03). Nothing was changed: try again."
+        ),
+    ):
         pg_stage.database.transact(lambda _: never())
     assert len(tries) == 3

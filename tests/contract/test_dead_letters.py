@@ -11,6 +11,7 @@ import pytest
 from rival_client import AsyncRival, DeadLetterFilter, InvalidArgument
 from rival_workers import StepError, for_each, parallel, step, value
 from tests.support.inline import Inline
+from tests.support.output import whole
 from tests.support.workers import wait_until
 
 CLOSED = {"now": True}
@@ -121,11 +122,16 @@ def test_a_preview_changes_nothing_and_a_run_without_dead_letters_is_refused(inl
     assert inline.rival.redrive(["r0"], dry_run=True).done == ("r0",)
     assert letters(inline) == [("r0", "charge")]
     refused = inline.rival.redrive(["other", "unknown"]).refused
-    assert "it has no dead letters" in refused["other"]
+    assert refused == {
+        "other": "Cannot redrive run 'other': it has no dead letters (`rival dlq ls` lists them). Nothing was changed.",
+        "unknown": "Unknown run 'unknown'. `rival ls` lists the runs.",
+    }
     for verb in (inline.rival.redrive, inline.rival.drop_dead_letters):
-        with pytest.raises(InvalidArgument, match=r"give a list of run ids, \['r0'\], or DeadLetterFilter"):
+        with pytest.raises(
+            InvalidArgument,
+            match=whole("Invalid argument chosen: give a list of run ids, ['r0'], or DeadLetterFilter(…)."),
+        ):
             verb("r0")
-    assert "unknown" in refused["unknown"]
 
 
 def test_a_run_that_has_continued_without_the_step_is_not_redriven(inline: Inline) -> None:
@@ -134,7 +140,10 @@ def test_a_run_that_has_continued_without_the_step_is_not_redriven(inline: Inlin
     inline.rival.run("pay", {}, run_id="r")
     inline.drain()
     assert letters(inline, step="charge") == [("r", "lines[0]/charge")]
-    assert "rewind it to the step instead" in inline.rival.redrive(["r"]).refused["r"]
+    assert inline.rival.redrive(["r"]).refused["r"] == (
+        "Cannot redrive run 'r': it is completed, and has continued without the step: rewind it to the step instead. "
+        "Nothing was changed."
+    )
 
 
 def test_a_dropped_dead_letter_leaves_its_run_failed(inline: Inline) -> None:

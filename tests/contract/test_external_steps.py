@@ -24,6 +24,7 @@ from rival_workers import StepError, for_each, parallel, step
 from rival_workers.runtime.flow.stop_signals import Killed
 from rival_workers.store.claim_records import Claim
 from tests.support.inline import Clock, CollectingDoorbell, Inline
+from tests.support.output import whole
 
 pytestmark = pytest.mark.usefixtures("locks_in_order")
 
@@ -187,11 +188,22 @@ def test_a_result_is_checked_and_restored_as_the_type_that_the_function_is_decla
 def test_a_result_has_the_limits_of_any_payload_and_a_token_that_is_none_is_an_error(inline: Inline) -> None:
     define(inline)
     token = start(inline)
-    for wrong in (object(), "x" * (inline.rival.settings.max_payload + 1)):
-        with pytest.raises(InvalidPayload, match="the result"):
+    too_long = (
+        "the result is 1,048,579 bytes, over the limit of 1,048,576. Store large things elsewhere and pass a "
+        "reference, or raise RIVAL_MAX_PAYLOAD."
+    )
+    wrongs = ((object(), "the result is not JSON: object is not JSON"), ("x" * (1_048_576 + 1), too_long))
+    for wrong, problem in wrongs:
+        with pytest.raises(InvalidPayload, match=whole(problem)):
             inline.rival.complete_step(token, wrong)
     for nonsense in ("", "nonsense", token[:-1], token + "A", token.swapcase(), None):
-        with pytest.raises(InvalidToken, match="rvl_"):
+        with pytest.raises(
+            InvalidToken,
+            match=whole(
+                "This is not a token of an external step, or only a part of one. Give the whole text that "
+                "`ctx.completion_token` has handed out; it begins with rvl_."
+            ),
+        ):
             inline.rival.complete_step(nonsense, 1)  # type: ignore[arg-type]
     assert inline.rival.complete_step(token, 1), "nothing has happened to it"
 

@@ -15,6 +15,7 @@ from rival_workers.engine import interpreter
 from rival_workers.runtime.attempt.position import Position
 from rival_workers.store.claim_records import Claim
 from tests.support.inline import Inline
+from tests.support.output import as_expected, is_printed
 from tests.support.workers import lines_like
 
 
@@ -51,6 +52,23 @@ def logged(caplog: pytest.LogCaptureFixture, name: str = "rival.steps") -> list[
     return [record.getMessage() for record in caplog.records if record.name == name]
 
 
+#: "~" marks the place in the line since Python 3.11.
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "…/tests/contract/test_failure_logs.py", line …, in boom
+    {}["key"]
+    …
+KeyError: 'key'
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "…/tests/contract/test_failure_logs.py", line …, in boom
+    raise ValueError("no money, password=…") from error
+ValueError: no money, password=***
+"""
+
+
 @pytest.fixture(autouse=True)
 def all_levels(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "rival")
@@ -66,9 +84,7 @@ def test_a_failed_attempt_is_one_line_with_its_place_and_an_entry_with_its_trace
     assert (entry.level, entry.path, entry.attempt) == ("error", "boom", 1)
     assert entry.message == f"attempt 1 of 1 failed, no retry: {ERROR}"
     trace = entry.fields["traceback"]
-    assert "KeyError: 'key'" in trace
-    assert trace.rstrip().endswith("ValueError: no money, password=***")
-    assert "rival_workers" not in trace
+    assert as_expected(TRACEBACK, trace) == TRACEBACK
 
 
 def test_the_structured_line_has_the_parts(inline: Inline, caplog: pytest.LogCaptureFixture) -> None:
@@ -96,7 +112,14 @@ def test_attempts_that_are_retried_say_when_and_keep_their_tracebacks(
     assert [entry.level for entry in failures(inline)] == ["warning", "warning", "error"]
     kept = [(one.attempt, (one.error or {})["traceback"]) for one in inline.rival.state("r").attempts]
     assert [number for number, _ in kept] == [1, 2, 3]
-    assert all(f"StepError: try {number}" in trace for number, trace in kept)
+    line = flaky.__code__.co_firstlineno + 1
+    for number, trace in kept:
+        assert trace.splitlines() == [
+            "Traceback (most recent call last):",
+            f'  File "{__file__}", line {line}, in flaky',
+            '    raise StepError(f"try {run.attempt}", behavior="retry")',
+            f"rival_workers.errors.StepError: try {number}",
+        ]
 
 
 def test_an_exception_that_asks_for_no_retry_says_so_when_there_were_attempts_left(
@@ -150,12 +173,30 @@ def test_handlers_compensations_and_conditions_are_logged_with_their_own_place(
         raise RuntimeError("condition")
 
     carry_out(inline, step(ok, compensate=undo), branch("b", when=when, then=[ok]), on_error=handler)
-    lines = logged(caplog)
-    expected = {"b!when": "when", "ok!compensate": "undo", "!on_error": "handler"}
-    for path, function in expected.items():
-        [line] = [line for line in lines if line.startswith(f"w.{path} ")]
-        assert f"in {expected[path]})" in line
-        assert f"in {function}" in next(e for e in failures(inline) if e.path == path).fields["traceback"]
+    places = {
+        function.__name__: f"tests/contract/test_failure_logs.py:{function.__code__.co_firstlineno + 1}"
+        for function in (when, undo, handler)
+    }
+    why = {
+        "b!when": ("when", "failed, no retry: RuntimeError: condition"),
+        "ok!compensate": ("undo", "failed, so this step is not undone: RuntimeError: undo"),
+        "!on_error": ("handler", "failed, the outcome of the run does not change: RuntimeError: handler"),
+    }
+    assert sorted(logged(caplog)) == sorted(
+        f"w.{path} run=r attempt 1 of 1 {said} ({places[function]} in {function})"
+        for path, (function, said) in why.items()
+    )
+    for entry in failures(inline):
+        function, said = why[entry.path or ""]
+        line = places[function].partition(":")[2]
+        expected = [
+            "Traceback (most recent call last):",
+            f'  File "{__file__}", line {line}, in {function}',
+            "    raise RuntimeError(…)",
+            said.partition(": ")[2],
+        ]
+        trace = entry.fields["traceback"]
+        assert is_printed(expected, trace.splitlines()), trace
     assert [line.partition(": ")[0] for line in logged(caplog, "rival.runs")] == ["run r of w failed at step b!when"]
 
 
@@ -185,12 +226,10 @@ def test_a_timeout_is_logged_with_the_place_of_the_function(inline: Inline, capl
         Position(claim, "w", step_message.version, definition.policies, 1, 0, "step")
     )
     [line] = logged(caplog)
-    assert "attempt 1 of 1 timed out, no retry: StepTimeout: attempt 1 took longer than its timeout of 5 s" in line
-    assert f"test_failure_logs.py:{ok.__code__.co_firstlineno} in ok)" in line
     in_ok = f"(tests/contract/test_failure_logs.py:{ok.__code__.co_firstlineno} in ok)"
-    assert [one.message for one in inline.rival.logs("r")] == [
-        f"attempt 1 of 1 timed out, no retry: StepTimeout: attempt 1 took longer than its timeout of 5 s {in_ok}"
-    ]
+    said = f"attempt 1 of 1 timed out, no retry: StepTimeout: attempt 1 took longer than its timeout of 5 s {in_ok}"
+    assert line == f"w.slow run=r {said}"
+    assert [one.message for one in inline.rival.logs("r")] == [said]
     assert len(logged(caplog, "rival.runs")) == 1
 
 
@@ -220,14 +259,14 @@ def test_a_failed_step_of_a_flow_is_logged_with_its_own_place(inline: Inline, ca
         return int(ctx.step(boom))
 
     carry_out(inline, fl)
-    of_step, of_flow = logged(caplog)
-    line = boom.__code__.co_firstlineno + 4
-    assert of_step.startswith("w.fl/boom run=r attempt 1 of 1 failed, no retry: ValueError: no money, password=*** (")
-    assert f"test_failure_logs.py:{line} in boom)" in of_step
-    assert of_flow.startswith("w.fl run=r attempt ")
-    assert f"test_failure_logs.py:{fl.function.__code__.co_firstlineno + 3} in fl)" in of_flow
+    in_fl = f"(tests/contract/test_failure_logs.py:{fl.function.__code__.co_firstlineno + 3} in fl)"
+    assert logged(caplog) == [
+        f"w.fl/boom run=r attempt 1 of 1 failed, no retry: {ERROR}",
+        f"w.fl run=r attempt 1 of 1 failed, no retry: StepFailed: fl/boom: ValueError: no money, password=*** {in_fl}",
+    ]
     assert [entry.path for entry in failures(inline)] == ["fl/boom", "fl"]
-    assert "KeyError: 'key'" in failures(inline)[0].fields["traceback"]
+    trace = failures(inline)[0].fields["traceback"]
+    assert as_expected(TRACEBACK, trace) == TRACEBACK
     assert len(logged(caplog, "rival.runs")) == 1
     state = inline.rival.state("r")
     assert "hunter2" not in repr(state)
@@ -270,10 +309,12 @@ def test_a_run_that_fails_because_of_a_child_names_the_child_and_its_step(
         ctx.call("child")
 
     carry_out(inline, fl)
-    lines = logged(caplog, "rival.runs")
-    assert lines[0].startswith("run r/call:child of child failed at step boom: ValueError: no money")
-    assert "child run 'r/call:child' failed at step 'boom': ValueError: no money" in lines[1]
-    assert lines[1].startswith("run r of w failed at step fl: ChildFailed: ")
+    in_fl = f"(tests/contract/test_failure_logs.py:{fl.function.__code__.co_firstlineno + 2} in fl)"
+    child = "child run 'r/call:child' failed at step 'boom': ValueError: no money, password=***"
+    assert logged(caplog, "rival.runs") == [
+        f"run r/call:child of child failed at step boom: {ERROR}",
+        f"run r of w failed at step fl: ChildFailed: fl/call:child: {child} {in_fl}",
+    ]
     assert str((inline.rival.result("r").error or {})["message"]) == (
         "fl/call:child: child run 'r/call:child' failed at step 'boom': ValueError: no money, password=***"
     )

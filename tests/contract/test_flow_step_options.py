@@ -34,6 +34,7 @@ from rival_workers.definition.registry import Registry
 from rival_workers.runtime.attempt import time_limits
 from tests.contract.test_flows import define, start
 from tests.support.inline import Inline
+from tests.support.output import whole
 
 calls: Counter[str] = Counter()
 
@@ -213,7 +214,9 @@ def test_the_decorator_of_a_flows_function_is_for_the_whole_flow(inline: Inline)
 
 def test_a_decorator_above_flow_comes_too_late(inline: Inline) -> None:
     made = flow("late", registry=inline.registry)(lambda ctx: None)
-    with pytest.raises(TypeError, match=r"put it below @flow"):
+    with pytest.raises(
+        TypeError, match=whole("@step(…) has no effect on a flow that is registered already: put it below @flow(…)")
+    ):
         step(timeout=3)(made)
 
 
@@ -221,7 +224,13 @@ def test_step_in_a_plan_overrides_the_decorator_in_other_words(inline: Inline) -
     inline.define("w", step(decorated, max_retries=1))
     start(inline, workflow="w")
     assert calls == {"decorated": 2}
-    with pytest.raises(DefinitionError, match="give one of the two"):
+    with pytest.raises(
+        DefinitionError,
+        match=whole(
+            "workflow 'v': steps[0]: max_retries retries every exception, max_attempts caps what asks for a "
+            "retry: give one of the two (…)"
+        ),
+    ):
         inline.define("v", step(fails, max_attempts=2, max_retries=1))
 
 

@@ -17,6 +17,7 @@ from rival_workers.engine.replay import CheckpointRef, CheckpointWrite
 from rival_workers.store.flow_records import ChildRun, FlowCommit
 from tests.support.histories import assert_histories_are_complete
 from tests.support.inline import Inline
+from tests.support.output import whole
 
 
 def recorded(history: list[HistoryEntry]) -> list[tuple[str, str | None]]:
@@ -145,7 +146,9 @@ def test_the_comparison_finds_what_a_history_does_not_record(inline: Inline) -> 
     inline.drain()
     assert assert_histories_are_complete(inline.store.database) == 1
     _set_result(inline.store.database, "2")
-    with pytest.raises(AssertionError, match="rebuilt from its history"):
+    found = "{'a': ({'kind': 'step', …'result': 1, …}, {'kind': 'step', …'result': 2, …})}"
+    expected = f"run 'r': path -> (rebuilt from its history, in the tables): {found}"
+    with pytest.raises(AssertionError, match=whole(expected)):
         assert_histories_are_complete(inline.store.database)
     _set_result(inline.store.database, "1")
 

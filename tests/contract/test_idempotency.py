@@ -25,7 +25,7 @@ from rival_workers import (
 )
 from tests.support.effort import examples
 from tests.support.inline import Inline
-from tests.support.output import is_printed
+from tests.support.output import is_printed, whole
 
 pytestmark = pytest.mark.usefixtures("locks_in_order")
 
@@ -517,7 +517,13 @@ def test_a_rule_of_the_fleet_can_give_a_key_and_a_function_is_refused(inline: In
     inline.rival.run("pay", ORDER, "b", policies=[("charge", {"idempotency_key": KEY})])
     inline.drain()
     assert inline.rival.result("b").result == "charged by a"
-    with pytest.raises(InvalidArgument, match="a function is code"):
+    with pytest.raises(
+        InvalidArgument,
+        match=whole(
+            "Invalid argument rule: the rule: option idempotency_key: give a text such as "
+            '"charge:{input.order}": a function is code.'
+        ),
+    ):
         inline.rival.set_policy("charge", {"idempotency_key": charge})
 
 
@@ -563,7 +569,13 @@ def test_a_key_cannot_be_dropped_while_its_step_runs(inline: Inline) -> None:
     define(inline)
 
     def drop() -> None:
-        with pytest.raises(NotPossible, match="run 'a'"):
+        with pytest.raises(
+            NotPossible,
+            match=whole(
+                "Cannot drop run 'a': its step 'charge' owns the key 'charge:7' and has not ended: cancel the run, "
+                "or wait for its end. Nothing was changed."
+            ),
+        ):
             inline.rival.drop_idempotency_key("charge:7", workflow="pay", step="charge")
 
     with_waiting(inline, then=drop)
@@ -607,15 +619,18 @@ def test_keys_are_listed_newest_first_also_by_the_async_client(inline: Inline) -
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("", {}), "key"),
-        ((7, {}), "key"),
-        (("k", {"step": "charge"}), "workflow"),
-        (("k", {"workflow": ""}), "workflow"),
+        (("", {}), "Invalid argument key: '' is not a usable text: give 1 to 1,000 characters, not only white space."),
+        ((7, {}), "Invalid argument key: 7 is not text: give a string of 1 to 1,000 characters."),
+        (("k", {"step": "charge"}), "Invalid argument step: a step belongs to a workflow: give `workflow`, too."),
+        (
+            ("k", {"workflow": ""}),
+            ("Invalid argument workflow: '' is not a usable text: give 1 to 200 characters, not only white space."),
+        ),
     ],
 )
 def test_a_wrong_name_of_a_key_is_refused(inline: Inline, arguments: Any, why: str) -> None:
     key, options = arguments
-    with pytest.raises(InvalidArgument, match=why):
+    with pytest.raises(InvalidArgument, match=whole(why)):
         inline.rival.idempotency_key(key, **options)
 
 
@@ -625,19 +640,62 @@ def test_a_wrong_name_of_a_key_is_refused(inline: Inline, arguments: Any, why: s
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"idempotency_key": "charge"}, "is the same for all runs"),
-        ({"idempotency_key": "charge:{order}"}, "is not the place of a value"),
-        ({"idempotency_key": "charge:{input}"}, "is a whole input"),
-        ({"idempotency_key": "charge:{input.order"}, "has a brace"),
-        ({"idempotency_key": ""}, "give 1 to 1000 characters"),
-        ({"idempotency_key": 7}, "or a function, not 7"),
-        ({"idempotency_key": lambda order, amount: order}, "cannot inject parameters 'order', 'amount'"),
-        ({"idempotency_key": KEY, "idempotency_ttl": 0}, "idempotency_ttl"),
-        ({"idempotency_key": KEY, "idempotency_scope": "world"}, "idempotency_scope"),
+        (
+            {"idempotency_key": "charge"},
+            (
+                "workflow 'pay': steps[0]: option idempotency_key: 'charge' is the same for all runs: name a value, "
+                "as in 'charge:{input.order}' (…)"
+            ),
+        ),
+        (
+            {"idempotency_key": "charge:{order}"},
+            (
+                "workflow 'pay': steps[0]: option idempotency_key: 'order' is not the place of a value: begin with "
+                "input, item, labels or give 'run.id' (…)"
+            ),
+        ),
+        (
+            {"idempotency_key": "charge:{input}"},
+            (
+                "workflow 'pay': steps[0]: option idempotency_key: 'input' is a whole input: give a field of it, "
+                "such as 'input.tenant' (…)"
+            ),
+        ),
+        (
+            {"idempotency_key": "charge:{input.order"},
+            (
+                "workflow 'pay': steps[0]: option idempotency_key: 'charge:{input.order' has a brace that does not "
+                "belong to a place such as {input.order} (…)"
+            ),
+        ),
+        ({"idempotency_key": ""}, "workflow 'pay': steps[0]: option idempotency_key: give 1 to 1000 characters (…)"),
+        (
+            {"idempotency_key": 7},
+            (
+                "workflow 'pay': steps[0]: option idempotency_key: give a text such as \"charge:{input.order}\" or "
+                "a function, not 7 (…)"
+            ),
+        ),
+        (
+            {"idempotency_key": lambda order, amount: order},
+            (
+                "workflow 'pay': steps[0]: charge's idempotency_key: cannot inject parameters 'order', 'amount': a "
+                "step may ask for any of ctx, input, steps, last_step, state, log, run, or take the whole context "
+                "as its only argument. Rename it, or give it a default. (…)"
+            ),
+        ),
+        (
+            {"idempotency_key": KEY, "idempotency_ttl": 0},
+            "workflow 'pay': steps[0]: option idempotency_ttl: Input should be greater than 0 (…)",
+        ),
+        (
+            {"idempotency_key": KEY, "idempotency_scope": "world"},
+            ("workflow 'pay': steps[0]: option idempotency_scope: Input should be 'step', 'workflow' or 'fleet' (…)"),
+        ),
     ],
 )
 def test_a_key_that_makes_no_sense_is_refused_at_registration(options: Any, why: str) -> None:
     from rival_workers.definition.define import define_workflow
 
-    with pytest.raises(DefinitionError, match=why):
+    with pytest.raises(DefinitionError, match=whole(why)):
         define_workflow("pay", [step(charge, **options)])

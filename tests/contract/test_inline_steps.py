@@ -31,6 +31,7 @@ from rival_workers import (
 from rival_workers.definition.define import define_workflow
 from rival_workers.runtime.attempt import inline_ends
 from tests.support.inline import Clock, Inline
+from tests.support.output import whole
 
 INLINE: dict[str, Any] = {"execution_mode": "inline"}
 
@@ -443,22 +444,25 @@ def test_hooks_and_signals_see_each_end_after_its_commit(inline: Inline, ended: 
 
 WAITS: dict[str, dict[str, Any]] = {
     "delay": {"delay": 5},
-    "a queue of its own": {"queue": "gpu"},
-    "a limit that waits": {"concurrency_limit": 5},
-    "a limit that waits ": {"rate_limit": rate(5, per=1)},
-    "idempotency_key": {"idempotency_key": "k"},
+    "a queue of its own (give the workflow the queue)": {"queue": "gpu"},
+    'a limit that waits (give it on_full="skip" or "fail")': {"concurrency_limit": 5},
+    'a limit that waits (give it on_full="skip" or "fail") ': {"rate_limit": rate(5, per=1)},
+    "idempotency_key": {"idempotency_key": "k:{input.order}"},
     'a circuit_breaker with on_open="wait"': {"circuit_breaker": breaker("b", on_open="wait")},
 }
 
 
 @pytest.mark.parametrize("what", WAITS)
 def test_what_would_make_it_wait_is_refused_with_its_name(what: str) -> None:
-    wrong = f'execution_mode="inline" runs .* so it cannot have {what.strip()}'
-    with pytest.raises(DefinitionError, match=wrong):
+    wrong = (
+        "workflow 'w': steps[0]: execution_mode=\"inline\" runs the step right after the one before it, in the same "
+        f"process, so it cannot have {what.strip()} (…)"
+    )
+    with pytest.raises(DefinitionError, match=whole(wrong)):
         define_workflow("w", [step(works, **INLINE, **WAITS[what])])
-    with pytest.raises(DefinitionError, match=wrong):
+    with pytest.raises(DefinitionError, match=whole(wrong)):
         define_workflow("w", [step(works, **WAITS[what])], policies=[("works", INLINE)])
-    with pytest.raises(DefinitionError, match=wrong):
+    with pytest.raises(DefinitionError, match=whole(f"…: {wrong}")):
         create_workflow("w").step(works, **INLINE, **WAITS[what]).build()
 
 
@@ -467,5 +471,11 @@ def test_a_queue_of_the_whole_workflow_is_possible() -> None:
 
 
 def test_a_rule_that_contradicts_itself_is_refused(inline: Inline) -> None:
-    with pytest.raises(InvalidArgument, match="so it cannot have delay"):
+    with pytest.raises(
+        InvalidArgument,
+        match=whole(
+            'Invalid argument rule: the rule: execution_mode="inline" runs the step right after the one before '
+            "it, in the same process, so it cannot have delay."
+        ),
+    ):
         inline.rival.set_policy("a", {**INLINE, "delay": 5})

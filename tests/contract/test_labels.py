@@ -12,6 +12,7 @@ from rival_workers import step
 from rival_workers.definition.schedules import Schedule
 from tests.support.flows import define, finish
 from tests.support.inline import Inline
+from tests.support.output import whole
 
 ACME = {"tenant": "acme"}
 
@@ -186,11 +187,22 @@ def test_all_wrong_labels_are_named_at_once(inline: Inline) -> None:
 
 def test_an_unknown_option_of_a_start_is_refused_with_the_one_that_was_meant(inline: Inline) -> None:
     inline.define("w", step(seen, name="a"))
-    with pytest.raises(InvalidArgument, match="did you mean 'labels'"):
+    with pytest.raises(
+        InvalidArgument, match=whole("Invalid argument label: unknown option (did you mean 'labels'?).")
+    ):
         inline.rival.run("w", label={"tenant": "acme"})  # type: ignore[call-arg]
-    with pytest.raises(InvalidArgument, match=r"an option of steps: give policies=\[\(default, \{'timeout': 5"):
+    with pytest.raises(
+        InvalidArgument,
+        match=whole(
+            "Invalid argument timeout: it is an option of steps: give policies=[(default, {'timeout': 5})], "
+            "with default or the name of a step."
+        ),
+    ):
         inline.rival.run("w", timeout=5)  # type: ignore[call-arg]
-    with pytest.raises(InvalidArgument, match="rate_limit: it is an option of workflows and their steps"):
+    with pytest.raises(
+        InvalidArgument,
+        match=whole("Invalid argument rate_limit: it is an option of workflows and their steps, not of one run."),
+    ):
         inline.rival.run("w", rate_limit=5)  # type: ignore[call-arg]
 
 

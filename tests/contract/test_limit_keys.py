@@ -17,6 +17,7 @@ from rival_workers.definition.define import define_workflow
 from rival_workers.store.claim_records import Claimed, NotYet, Queued
 from tests.support.inline import Inline
 from tests.support.limits import Slots, assert_gates_are_consistent, work
+from tests.support.output import whole
 
 pytestmark = pytest.mark.usefixtures("locks_in_order")
 
@@ -125,12 +126,30 @@ def test_what_a_function_that_makes_a_key_raises_is_the_failure_of_the_step(inli
 
 
 def test_a_function_is_a_key_of_steps_only() -> None:
-    with pytest.raises(DefinitionError, match="a limit of whole runs cannot have a function as its key"):
+    with pytest.raises(
+        DefinitionError,
+        match=whole(
+            "workflow 'w': a limit of whole runs cannot have a function as its key: give input.…, labels.… or run.id"
+        ),
+    ):
         define_workflow("w", [work], concurrency_limit=limit(1, key=region_of))
     both = [limit("a", 1, key=lambda: 1), limit("b", 1, key=lambda: 2)]
-    with pytest.raises(DefinitionError, match="functions of the same name"):
+    with pytest.raises(
+        DefinitionError,
+        match=whole(
+            "workflow 'w': steps[0]: two limits have keys by functions of the same name: give the functions "
+            "other names (…)"
+        ),
+    ):
         define_workflow("w", [step(work, concurrency_limit=both)])
-    with pytest.raises(DefinitionError, match=r"limit key: .*unknown"):
+    with pytest.raises(
+        DefinitionError,
+        match=whole(
+            "workflow 'w': steps[0]: work's limit key: cannot inject parameters 'unknown', 'other': a step may "
+            "ask for any of ctx, input, steps, last_step, state, log, run, or take the whole context as its "
+            "only argument. Rename it, or give it a default. (…)"
+        ),
+    ):
         define_workflow("w", [step(work, concurrency_limit=limit(1, key=lambda unknown, other: 1))])
 
 

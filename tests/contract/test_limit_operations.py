@@ -14,6 +14,7 @@ from rival_workers import limit, rate, step
 from rival_workers.store.claim_records import Claimed
 from tests.support.inline import Inline
 from tests.support.limits import Slots, assert_gates_are_consistent, work
+from tests.support.output import whole
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def test_an_operator_sees_what_uses_a_limit_and_what_waits(slots: Slots) -> None
     found = rival.limit("x", key="one")
     assert [(one.key, one.used, one.waiting) for one in found.keys] == [("one", 1, 1)]
     assert [(one.run_id, one.path, one.granted) for one in found.waiting] == [("b", "work", False)]
-    with pytest.raises(UnknownLimit, match="rival limit ls"):
+    with pytest.raises(UnknownLimit, match=whole("Unknown limit 'y'. `rival limit ls` lists them.")):
         rival.limit("y")
 
 

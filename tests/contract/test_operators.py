@@ -26,6 +26,7 @@ from rival_workers.store.claim_records import Claim
 from tests.support.effort import long_but_first
 from tests.support.inline import Clock, Inline
 from tests.support.locks import until_blocked
+from tests.support.output import whole
 
 Make = Callable[..., Inline]
 LATE = End("completed", Json('"late"'))
@@ -285,7 +286,13 @@ def test_a_condition_that_failed_is_called_again(make: Make, world: World, quest
 def test_only_what_has_stopped_can_be_retried(make: Make, world: World) -> None:
     inline = make()
     run_id = start(inline, world.step("a"))
-    with pytest.raises(NotPossible, match="it is completed"):
+    with pytest.raises(
+        NotPossible,
+        match=whole(
+            "Cannot retry run '…': it is completed: rewind it to the step from which it should run again. "
+            "Nothing was changed."
+        ),
+    ):
         inline.rival.retry(run_id)
     with pytest.raises(RunNotFound):
         inline.rival.retry("nobody")
@@ -522,11 +529,16 @@ def test_a_failed_run_can_be_rewound_or_retried_wherever_it_failed(
 def test_a_wrong_step_is_refused_with_the_known_ones(make: Make, world: World) -> None:
     inline = make()
     run_id = start(inline, world.step("a"), branch("if", when=lambda: True, then=[world.step("b")]))
-    for wrong in ("c", "if!when", "!on_error", "if/nobody", "a[3]"):
-        with pytest.raises(NotPossible, match="Nothing was changed"):
+    known = "has begun (known: a, if, if/b)"
+    for wrong, problem in (
+        ("c", f"no step 'c' {known}"),
+        ("if!when", "'if!when' is not a step: rewind to 'if' instead"),
+        ("!on_error", "'!on_error' is not a step: rewind to the step itself instead"),
+        ("if/nobody", f"no step 'if/nobody' {known}"),
+        ("a[3]", f"no step 'a[3]' {known}"),
+    ):
+        with pytest.raises(NotPossible, match=whole(f"Cannot rewind run '{run_id}': {problem}. Nothing was changed.")):
             inline.rival.rewind(run_id, wrong)
-    with pytest.raises(NotPossible, match=r"known: a, if, if/b"):
-        inline.rival.rewind(run_id, "c")
 
 
 def test_a_wait_that_is_rewound_waits_for_another_event(make: Make, world: World) -> None:
@@ -668,11 +680,28 @@ def test_a_result_that_comes_after_a_skip_is_refused(make: Make, world: World) -
 def test_only_an_open_step_can_be_skipped(make: Make, world: World) -> None:
     inline = make()
     run_id = start(inline, world.step("a"), parallel("p", [wait_event_step("paid", name="paid"), world.step("b")]))
-    with pytest.raises(NotPossible, match=r"step 'a' is completed \(open steps: p/paid\)"):
+    with pytest.raises(
+        NotPossible,
+        match=whole(
+            "Cannot skip run '…': step 'a' is completed (open steps: p/paid): rewind the run to 'a' to run it "
+            "again. Nothing was changed."
+        ),
+    ):
         inline.rival.skip(run_id, "a", reason="a test")
-    with pytest.raises(NotPossible, match="'p' is a parallel"):
+    with pytest.raises(
+        NotPossible,
+        match=whole(
+            "Cannot skip run '…': 'p' is a parallel, and ends only with its steps (open steps: p/paid): skip "
+            "each of them, or cancel the run. Nothing was changed."
+        ),
+    ):
         inline.rival.skip(run_id, "p", reason="a test")
-    with pytest.raises(NotPossible, match="unknown step 'x'"):
+    with pytest.raises(
+        NotPossible,
+        match=whole(
+            "Cannot set_result run '…': unknown step 'x' (open steps: p/paid): name an open step. Nothing was changed."
+        ),
+    ):
         inline.rival.set_result(run_id, "x", 1, reason="a test")
 
 

@@ -20,6 +20,7 @@ from rival_workers import flow, for_each, step, workflow
 from rival_workers.definition.define import define_workflow
 from rival_workers.store.claim_records import Claim
 from tests.support.inline import Inline
+from tests.support.output import whole
 
 
 def work() -> str:
@@ -209,24 +210,66 @@ def test_steps_of_flows_and_of_nested_workflows_and_items_follow_rules(inline: I
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("charge", "give a list"),
-        ([("a",)], r"policies\[0\]: give \(matcher, options\)"),
+        (
+            "charge",
+            ("Invalid argument policies: give a list of (matcher, options), such as [('charge', {'timeout': 60})]."),
+        ),
+        (
+            [("a",)],
+            ("Invalid argument policies: policies[0]: give (matcher, options), such as ('charge', {'timeout': 60})."),
+        ),
         (
             [("a", {"timeuot": 1}), ("b", {"timeout": -1})],
-            r"policies\[0\]: unknown option 'timeuot'.*policies\[1\]: option timeout",
+            (
+                "Invalid argument policies: policies[0]: unknown option 'timeuot' (did you mean 'timeout'?); known "
+                "are timeout, on_timeout, kill_on_timeout, max_retries, max_attempts, retry_on, no_retry_on, "
+                "backoff, …; policies[1]: option timeout: Input should be greater than 0."
+            ),
         ),
-        ([(work, {"timeout": 1})], r"use its name here, as tagged\('work'\)"),
-        ([("a", {"execution_mode": "external"})], "that a step is external is part of the workflow"),
-        ([("a", {"execution_mode": "inline", "delay": 5})], 'execution_mode="inline".* cannot have delay'),
-        ([("a", {"fallback": work})], "a function is code"),
-        ([({"nmae": "a"}, {})], "unknown condition 'nmae'"),
+        (
+            [(work, {"timeout": 1})],
+            (
+                "Invalid argument policies: policies[0]: a predicate is code: give it to the policies of the "
+                "workflow, and use its name here, as tagged('work')."
+            ),
+        ),
+        (
+            [("a", {"execution_mode": "external"})],
+            (
+                "Invalid argument policies: policies[0]: option 'execution_mode': that a step is external is part "
+                "of the workflow, not of a rule."
+            ),
+        ),
+        (
+            [("a", {"execution_mode": "inline", "delay": 5})],
+            (
+                'Invalid argument policies: policies[0]: execution_mode="inline" runs the step right after the one '
+                "before it, in the same process, so it cannot have delay."
+            ),
+        ),
+        (
+            [("a", {"fallback": work})],
+            (
+                "Invalid argument policies: policies[0]: option fallback: give value(…) or retry_with(…): a "
+                "function is code."
+            ),
+        ),
+        (
+            [({"nmae": "a"}, {})],
+            (
+                "Invalid argument policies: policies[0]: unknown condition 'nmae'; known are name, regex, kind, "
+                "path, workflow, tag, labels, all."
+            ),
+        ),
     ],
 )
 def test_every_problem_of_a_runs_rules_is_named(inline: Inline, given: Any, says: str) -> None:
     inline.define("w", step(work, name="a"))
-    with pytest.raises(InvalidArgument, match=says):
+    with pytest.raises(InvalidArgument, match=whole(says)):
         inline.rival.run("w", {}, policies=given)
-    with pytest.raises(InvalidArgument, match="policies_mode"):
+    with pytest.raises(
+        InvalidArgument, match=whole("Invalid argument policies_mode: it says how `policies` apply: give them, too.")
+    ):
         inline.rival.run("w", {}, policies_mode="replace")
 
 
@@ -338,7 +381,9 @@ def test_a_rule_for_labels_and_a_workflow_is_only_for_those(inline: Inline) -> N
 
 @pytest.mark.parametrize("until", [0, dt.datetime(2020, 1, 1, tzinfo=dt.UTC)])
 def test_a_rule_that_has_expired_when_it_is_set_is_refused(inline: Inline, until: Any) -> None:
-    with pytest.raises(InvalidArgument, match="has passed: give a later time, or seconds from now"):
+    with pytest.raises(
+        InvalidArgument, match=whole("Invalid argument until: … has passed: give a later time, or seconds from now.")
+    ):
         inline.rival.set_policy("a", {"timeout": 60}, until=until)
     assert inline.rival.policies() == []
 
@@ -366,9 +411,11 @@ def test_rules_are_listed_newest_first_and_each_change_is_a_version(inline: Inli
         versions.append(inline.process.rules.current().version)
     assert [one.rule.options["timeout"] for one in inline.rival.policies()] == [2, 1]
     assert versions[0] < versions[1]
-    with pytest.raises(InvalidArgument, match="give at least one option"):
+    with pytest.raises(
+        InvalidArgument, match=whole("Invalid argument rule: the rule: give at least one option, such as timeout=60.")
+    ):
         inline.rival.set_policy("a", {})
-    with pytest.raises(InvalidArgument, match="name: give a text, not ''"):
+    with pytest.raises(InvalidArgument, match=whole("Invalid argument rule: the rule: name: give a text, not ''.")):
         inline.rival.set_policy("", {"timeout": 60})
     assert len(inline.rival.policies()) == 2
 
@@ -420,13 +467,27 @@ def test_each_attempt_is_explained_with_the_rules_that_it_had(inline: Inline) ->
     inline.rival.set_policy("a", {"timeout": 80})
     assert inline.rival.explain_policy("r", "a", preview=True).config.timeout == 80
     assert inline.rival.explain_policy("r", "a").config.timeout == 70
-    with pytest.raises(NotPossible, match="has made 2 attempts, not 3: leave the attempt out for the last one"):
+    with pytest.raises(
+        NotPossible,
+        match=whole(
+            "Cannot explain run 'r': 'a' has made 2 attempts, not 3: leave the attempt out for the last one. "
+            "Nothing was changed."
+        ),
+    ):
         inline.rival.explain_policy("r", "a", attempt=3)
-    with pytest.raises(NotPossible, match="has no step 'nix'"):
+    with pytest.raises(
+        NotPossible,
+        match=whole("Cannot explain run 'r': its workflow has no step 'nix': it has a. Nothing was changed."),
+    ):
         inline.rival.explain_policy("r", "nix")
-    with pytest.raises(InvalidArgument, match="attempt: 0 is not a whole number from 1"):
+    with pytest.raises(
+        InvalidArgument, match=whole("Invalid argument attempt: 0 is not a whole number from 1 to 2,147,483,647.")
+    ):
         inline.rival.explain_policy("r", "a", attempt=0)
-    with pytest.raises(InvalidArgument, match="give either `attempt` or `preview`"):
+    with pytest.raises(
+        InvalidArgument,
+        match=whole("Invalid argument preview: it is about the next attempt: give either `attempt` or `preview`."),
+    ):
         inline.rival.explain_policy("r", "a", attempt=1, preview=True)
 
 
@@ -570,7 +631,13 @@ def test_after_a_rewind_the_attempts_are_those_since_then(inline: Inline) -> Non
     inline.drain()
     assert inline.rival.state("r").status == "completed"
     assert (seconds_of(inline), seconds_of(inline, 1)) == ((50, 51, 1), (50, 51, 1))
-    with pytest.raises(NotPossible, match="has made 1 attempt, not 2: leave"):
+    with pytest.raises(
+        NotPossible,
+        match=whole(
+            "Cannot explain run 'r': 'a' has made 1 attempt, not 2: leave the attempt out for the last one. "
+            "Nothing was changed."
+        ),
+    ):
         seconds_of(inline, 2)
 
 
@@ -673,7 +740,13 @@ def test_an_attempt_of_a_step_of_a_flow_is_not_explained(inline: Inline) -> None
     started(inline, flow("main", register=False)(main), workflow_policies=[(default, {"heartbeat": 7})])
     found = inline.rival.explain_policy("r", "main/inner")
     assert (found.attempt, found.config.heartbeat) == (None, 7)
-    with pytest.raises(NotPossible, match="not recorded: leave the attempt out for what rules give it now"):
+    with pytest.raises(
+        NotPossible,
+        match=whole(
+            "Cannot explain run 'r': the options of 'main/inner' are in the code of its flow, and not recorded: "
+            "leave the attempt out for what rules give it now. Nothing was changed."
+        ),
+    ):
         inline.rival.explain_policy("r", "main/inner", attempt=1)
 
 

@@ -17,6 +17,7 @@ from rival_workers.definition.define import define_workflow
 from rival_workers.store.claim_records import Claim
 from rival_workers.store.health import read_unserved_queues
 from tests.support.inline import Clock, Inline
+from tests.support.output import whole
 
 Fleet = dict[str, Inline]
 
@@ -186,7 +187,9 @@ def test_without_priorities_no_message_says_anything_about_them(inline: Inline) 
 @pytest.mark.parametrize("priority", ["urgent", 1, ""], ids=repr)
 def test_an_unknown_priority_is_refused(inline: Inline, priority: Any) -> None:
     inline.define("w", step(ran))
-    with pytest.raises(InvalidArgument, match="give one of high, normal, low"):
+    with pytest.raises(
+        InvalidArgument, match=whole("Invalid argument priority: … is not a priority: give one of high, normal, low.")
+    ):
         inline.rival.run("w", priority=priority)
 
 

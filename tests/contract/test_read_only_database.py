@@ -13,6 +13,7 @@ from rival_client.errors import DatabaseError, RivalError
 from rival_workers import step
 from rival_workers.dashboard.problem_json import refused
 from tests.support.inline import Inline
+from tests.support.output import whole
 
 SECONDS = 0.2
 
@@ -35,7 +36,7 @@ def database(inline: Inline) -> Iterator[ReadOnlyDatabase]:
 
 
 def test_nothing_is_written(inline: Inline, database: ReadOnlyDatabase) -> None:
-    with pytest.raises(RivalError, match="only reads"), database.transaction():
+    with pytest.raises(RivalError, match=whole("This connection only reads.")), database.transaction():
         pass
     for opened in (database.snapshot, database.autocommit):
         with suppress(DatabaseError), opened() as connection:
@@ -55,7 +56,16 @@ def test_postgres_refuses_writes_and_ends_long_statements(postgres_url: str) -> 
     database = ReadOnlyDatabase(postgres_url, seconds=SECONDS)
     with database.snapshot() as connection:
         assert connection.scalar(text("SHOW application_name")) == "rival-dashboard"
-    with pytest.raises(DatabaseError, match="read-only"), database.snapshot() as connection:
+    with (
+        pytest.raises(
+            DatabaseError,
+            match=whole(
+                "The database at postgresql://… takes no work now (cannot execute DELETE in a read-only "
+                "transaction). Check that it is not read-only, full or overloaded; `rival doctor` checks the rest."
+            ),
+        ),
+        database.snapshot() as connection,
+    ):
         connection.execute(text("DELETE FROM rival_runs"))
     with pytest.raises(DatabaseError) as caught, database.snapshot() as connection:
         connection.execute(text("SELECT pg_sleep(60)"))

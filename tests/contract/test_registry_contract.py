@@ -24,6 +24,7 @@ from rival_client.settings import Settings
 from rival_workers import StepError, branch, create_workflow, for_each, loop, parallel, step, workflow
 from rival_workers.engine.interpreter import first
 from tests.support.inline import Clock, Inline
+from tests.support.output import whole
 
 
 class Api:
@@ -75,7 +76,13 @@ def test_workflows_are_listed_with_description_schema_and_step_count(api: Api) -
 
 def test_a_workflow_that_is_not_registered_is_unknown(api: Api) -> None:
     for call in ("registry.get", "registry.launch"):
-        with pytest.raises(UnknownWorkflow, match=r"'nix' is registered\. Known workflows: order, other\."):
+        with pytest.raises(
+            UnknownWorkflow,
+            match=whole(
+                "No workflow named 'nix' is registered. Known workflows: order, other. Workflows register when a "
+                "worker that has them starts: `rival worker --workflows PATH`."
+            ),
+        ):
             api(call, "nix")
 
 
@@ -142,7 +149,13 @@ def test_steps_are_counted_at_any_depth_and_as_the_plan_does(api: Api, inline: I
 
 def test_a_run_that_has_not_ended_has_no_result_and_says_what_to_do(api: Api, inline: Inline) -> None:
     run_id = inline.rival.run("order", {}, "x").run_id
-    with pytest.raises(RunNotEnded, match=r"'x' of workflow 'order' is pending.*rival.wait\('x'\)") as caught:
+    with pytest.raises(
+        RunNotEnded,
+        match=whole(
+            "Run 'x' of workflow 'order' is pending: it has no result yet. Wait for it (`rival.wait('x')`), or "
+            "look at its `state`."
+        ),
+    ) as caught:
         api("result", run_id)
     assert caught.value.status == "pending"
     inline.drain()
@@ -150,7 +163,9 @@ def test_a_run_that_has_not_ended_has_no_result_and_says_what_to_do(api: Api, in
 
 
 def test_of_many_inputs_the_one_that_is_not_json_is_named(api: Api, inline: Inline) -> None:
-    with pytest.raises(InvalidPayload, match=r"inputs\[2\]: the input of workflow 'order' is not JSON"):
+    with pytest.raises(
+        InvalidPayload, match=whole("inputs[2]: the input of workflow 'order' is not JSON: object is not JSON")
+    ):
         api("run_many", "order", [{}, {"n": 1}, {"n": object()}])
     assert inline.rival.runs() == []
 

@@ -18,6 +18,7 @@ from rival_workers import StepError, flow, step
 from rival_workers.definition.registry import Registry
 from tests.support.effort import examples
 from tests.support.inline import Inline
+from tests.support.output import whole
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -113,7 +114,13 @@ def test_runs_are_found_by_several_statuses_their_end_and_whether_they_are_pause
     assert ended is not None
     assert ids(inline, ended_since=ended) == {"ended", "cancelled"}
     assert ids(inline, ended_until=ended + dt.timedelta(microseconds=1)) == {"ended"}
-    with pytest.raises(RivalError, match="status: 'done' is not one of 'pending'"):
+    with pytest.raises(
+        RivalError,
+        match=whole(
+            "Invalid argument status: 'done' is not one of 'pending', 'running', 'suspended', 'completed', "
+            "'failed', 'cancelled'."
+        ),
+    ):
         inline.rival.runs(status="done")
 
 
@@ -183,5 +190,8 @@ def test_a_page_says_where_the_next_one_begins_and_the_last_says_nothing(inline:
 
 @pytest.mark.parametrize("cursor", ["", "x", "bm9uc2Vuc2U", "ü", "W10"])
 def test_a_cursor_that_is_none_is_refused(inline: Inline, cursor: str) -> None:
-    with pytest.raises(RivalError, match="is not a cursor"):
+    with pytest.raises(
+        RivalError,
+        match=whole("Invalid argument after: '…' is not a cursor: give the `next` of the page before, as it was."),
+    ):
         inline.rival.runs(after=cursor)

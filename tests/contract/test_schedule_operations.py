@@ -11,6 +11,7 @@ from rival_client.errors import InvalidArgument, NotPossible, UnknownSchedule
 from rival_client.model.starts.queues import Route
 from rival_workers import step
 from tests.support.inline import Clock, Inline
+from tests.support.output import whole
 
 HOUR = dt.timedelta(hours=1)
 
@@ -100,7 +101,13 @@ def test_a_run_that_is_fired_or_backfilled_goes_to_the_queue_of_its_workflow(inl
 def test_a_schedule_whose_singleton_place_is_taken_is_not_fired(inline: Inline) -> None:
     inline.rival.schedule("report", 3600, name="alone", singleton="one", on_conflict="skip")
     first = inline.rival.fire_schedule("alone")
-    with pytest.raises(NotPossible, match="another run of 'report' has its singleton place 'one': wait for its end"):
+    with pytest.raises(
+        NotPossible,
+        match=whole(
+            "Cannot start run 'alone@…Z+…': another run of 'report' has its singleton place 'one': wait for its "
+            "end, or cancel it. Nothing was changed."
+        ),
+    ):
         inline.rival.fire_schedule("alone")
     assert [run.run_id for run in inline.rival.runs()] == [first]
     inline.drain()
@@ -128,16 +135,20 @@ def test_no_tick_of_the_future_is_started(inline: Inline) -> None:
 @pytest.mark.parametrize(
     ("since", "until", "why"),
     [
-        (HOUR, 5 * HOUR, "is in the future: it is .* now"),
-        (HOUR, None, "is in the future: it is .* now"),
-        (-HOUR, -5 * HOUR, "is after `until`, .*: no tick is between them"),
+        (
+            HOUR,
+            5 * HOUR,
+            "Invalid argument since: … is in the future: it is … now, and only ticks that have passed run.",
+        ),
+        (HOUR, None, "Invalid argument since: … is in the future: it is … now, and only ticks that have passed run."),
+        (-HOUR, -5 * HOUR, "Invalid argument since: … is after `until`, …: no tick is between them."),
     ],
 )
 def test_a_backfill_that_can_have_no_tick_is_refused(
     inline: Inline, since: dt.timedelta, until: dt.timedelta | None, why: str
 ) -> None:
     now = dt.datetime.now(dt.UTC)
-    with pytest.raises(InvalidArgument, match=why) as caught:
+    with pytest.raises(InvalidArgument, match=whole(why)) as caught:
         inline.rival.backfill_schedule("hourly", now + since, None if until is None else now + until)
     assert caught.value.argument == "since"
     assert inline.rival.runs() == []
@@ -145,12 +156,21 @@ def test_a_backfill_that_can_have_no_tick_is_refused(
 
 def test_a_schedule_named_as_a_workflow_is_refused(inline: Inline) -> None:
     [workflow] = {one.workflow for one in inline.rival.schedules()}
-    with pytest.raises(InvalidArgument, match="is the name of a workflow") as caught:
+    with pytest.raises(
+        InvalidArgument,
+        match=whole(
+            "Invalid argument name: 'report' is the name of a workflow, whose own schedule it would be. Choose "
+            "another name."
+        ),
+    ) as caught:
         inline.rival.schedule(workflow, 60, name=workflow)
     assert caught.value.argument == "name"
 
 
 def test_an_unknown_schedule_is_named_with_the_one_that_was_meant(inline: Inline) -> None:
     for verb in (inline.rival.pause_schedule, inline.rival.resume_schedule, inline.rival.fire_schedule):
-        with pytest.raises(UnknownSchedule, match="did you mean 'hourly'"):
+        with pytest.raises(
+            UnknownSchedule,
+            match=whole("Unknown schedule 'hourl' (did you mean 'hourly'?). `rival schedule ls` lists them."),
+        ):
             verb("hourl")

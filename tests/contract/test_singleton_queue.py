@@ -24,6 +24,7 @@ from tests.support.effort import examples
 from tests.support.inline import Inline
 from tests.support.limits import assert_gates_are_consistent
 from tests.support.locks import until_blocked
+from tests.support.output import whole
 
 
 def queue(inline: Inline, run_id: str, **options: Any) -> str:
@@ -174,7 +175,10 @@ def test_why_says_what_a_queued_run_waits_for_and_its_limit_cannot_be_changed(in
     [reason] = inline.rival.why("b").reasons
     assert (reason.what, reason.command) == ("limit", "rival limit show 'w!singleton' --key k")
     assert reason.text == "The run waits: another run of the workflow with its singleton key k runs, or is the next."
-    with pytest.raises(InvalidArgument, match="this limit cannot be changed"):
+    with pytest.raises(
+        InvalidArgument,
+        match=whole("Invalid argument name: at most one run with a singleton key runs: this limit cannot be changed."),
+    ):
         inline.rival.set_limit("w!singleton", 5)
 
 
@@ -200,7 +204,13 @@ def test_rules_of_the_run_and_limits_of_the_workflow_hold_too(inline: Inline) ->
 @pytest.mark.parametrize("ids", [None, ["m0", "m1", "m2"]])
 def test_run_many_makes_runs_that_wait_for_one_another(inline: Inline, ids: list[str] | None) -> None:
     waits(inline)
-    with pytest.raises(InvalidArgument, match='give on_conflict="queue"'):
+    with pytest.raises(
+        InvalidArgument,
+        match=whole(
+            'Invalid argument singleton: only one of many runs could have it: give on_conflict="queue", so that '
+            "they wait for one another."
+        ),
+    ):
         inline.rival.run_many("w", [1, 2], singleton="k")
     started = inline.rival.run_many("w", [1, 2, 3], run_ids=ids, singleton="k", on_conflict="queue")
     assert sorted(one.status for one in started) == ["queued", "queued", "started"]
@@ -284,11 +294,23 @@ def test_a_run_is_not_opened_again_while_another_with_its_key_runs(inline: Inlin
     failed_with_place(inline)
     queue(inline, "new")
     inline.drain()
-    with pytest.raises(NotPossible, match="run 'new' has its singleton place 'k'"):
+    with pytest.raises(
+        NotPossible,
+        match=whole(
+            "Cannot … run 'old': run 'new' has its singleton place 'k': wait for its end, or cancel it. Nothing "
+            "was changed."
+        ),
+    ):
         REOPEN[verb](inline.rival)
     with inline.store.database.transaction() as connection:
         connection.exec_driver_sql("UPDATE rival_runs SET singleton = NULL WHERE id = 'new'")
-    with pytest.raises(NotPossible, match="another run with its singleton key 'k' runs"):
+    with pytest.raises(
+        NotPossible,
+        match=whole(
+            "Cannot … run 'old': another run with its singleton key 'k' runs: wait for its end, or cancel it "
+            "(`rival limit show 'w!singleton' --key 'k'` lists what runs and waits). Nothing was changed."
+        ),
+    ):
         REOPEN[verb](inline.rival)
     assert leftovers(inline) == (1, 0)
 
@@ -302,7 +324,13 @@ def test_a_run_that_was_cancelled_while_it_waited_waits_again_when_it_is_retried
     inline.rival.cancel("a")
     queue(inline, "c")
     go_on(inline)
-    with pytest.raises(NotPossible, match="run 'c' has its singleton place 'k'"):
+    with pytest.raises(
+        NotPossible,
+        match=whole(
+            "Cannot retry run 'a': run 'c' has its singleton place 'k': wait for its end, or cancel it. Nothing "
+            "was changed."
+        ),
+    ):
         inline.rival.retry("a")
     inline.rival.retry("b")
     go_on(inline)
@@ -366,7 +394,13 @@ def test_a_reopened_run_and_a_start_at_one_moment_do_not_both_run(postgres_url: 
             until_blocked(inline.store.database, 2)
         if first == "begin":
             one.result(20)
-            with pytest.raises(NotPossible, match="with its singleton key 'k' runs"):
+            with pytest.raises(
+                NotPossible,
+                match=whole(
+                    "Cannot retry run 'old': another run with its singleton key 'k' runs: wait for its end, or cancel "
+                    "it (`rival limit show 'w!singleton' --key 'k'` lists what runs and waits). Nothing was changed."
+                ),
+            ):
                 other.result(20)
         else:
             one.result(20), other.result(20)

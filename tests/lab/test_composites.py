@@ -10,6 +10,7 @@ import pytest
 from rival_workers import StepError, branch, create_workflow, for_each, loop, parallel, step, workflow
 from rival_workers.testing import Lab, LabError
 from tests.support.effort import examples
+from tests.support.output import whole
 
 BUSY = StepError("busy", behavior="retry")
 
@@ -58,7 +59,12 @@ def test_a_path_means_one_item(lab: Lab) -> None:
 
 def test_which_item_must_be_said_when_one_is_asked_for(lab: Lab) -> None:
     lines(lab)
-    with pytest.raises(LabError, match=r"matches more than one step: lines\[0\]/pack, lines\[1\]/pack"):
+    with pytest.raises(
+        LabError,
+        match=whole(
+            "'pack' in run '…': matches more than one step: lines[0]/pack, lines[1]/pack, lines[2]/pack, lines[3]/pack."
+        ),
+    ):
         lab.run("lines").step("pack")
 
 

@@ -10,6 +10,7 @@ from benchmarks.catalogue import DISCIPLINES, FIGURES
 from benchmarks.lines import Measurement
 from benchmarks.machine import warning
 from benchmarks.sides import alternate
+from tests.support.output import as_expected
 
 
 class Recorder:
@@ -77,7 +78,10 @@ def test_only_names_systems_and_disciplines() -> None:
 def test_an_unknown_name_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse_arguments(["--only", "speed"])
-    assert "unknown: speed; there are rival, dbos, celery, starts" in capsys.readouterr().err
+    usage, problem = capsys.readouterr().err.splitlines()
+    assert usage == "usage: python -m benchmarks [-h] [--quick] [--only ONLY] [--json JSON]"
+    expected = "python -m benchmarks: error: unknown: speed; there are rival, dbos, celery, starts, …"
+    assert as_expected(expected, problem) == expected
 
 
 def test_a_busy_machine_causes_a_warning() -> None:

@@ -18,6 +18,7 @@ from rival_client.model.starts.planned_schedules import (
     run_id_at,
     ticks_to_run,
 )
+from tests.support.output import whole
 
 
 def utc(text: str) -> dt.datetime:
@@ -151,27 +152,123 @@ def test_of_very_many_missed_ticks_the_latest_are_caught_up_with(rule: Rule) -> 
 @pytest.mark.parametrize(
     ("when", "zone", "cure"),
     [
-        ("61 * * * *", "UTC", "bad minute"),
-        ("* * * *", "UTC", "five fields"),
-        ("* * * * * *", "UTC", "five fields"),
-        ("0 0 31 2 *", "UTC", "bad day-of-month"),
-        ("0 0 * * *", "Mars/Olympus", "not a time zone"),
-        ("0 0 * * *", None, "not a time zone"),
-        (0.5, "UTC", "at least 1"),
-        (1.5, "UTC", "whole seconds"),
-        (float("nan"), "UTC", "at least 1"),
-        (float("inf"), "UTC", "at most"),
-        (60, BERLIN, "no time zone"),
-        (None, "UTC", "not a cron expression, seconds"),
-        (True, "UTC", "not a cron expression, seconds"),
+        (
+            "61 * * * *",
+            "UTC",
+            (
+                "Invalid argument when: '61 * * * *' is not a valid cron expression (bad minute): write five fields "
+                'as in "*/5 * * * *" (minute, hour, day of month, month, day of week).'
+            ),
+        ),
+        (
+            "* * * *",
+            "UTC",
+            (
+                "Invalid argument when: '* * * *' is not a cron expression: write five fields as in \"*/5 * * * *\" "
+                "(minute, hour, day of month, month, day of week)."
+            ),
+        ),
+        (
+            "* * * * * *",
+            "UTC",
+            (
+                "Invalid argument when: '* * * * * *' is not a cron expression: write five fields as in \"*/5 * * * "
+                '*" (minute, hour, day of month, month, day of week).'
+            ),
+        ),
+        (
+            "0 0 31 2 *",
+            "UTC",
+            (
+                "Invalid argument when: '0 0 31 2 *' is not a valid cron expression (bad day-of-month): write five "
+                'fields as in "*/5 * * * *" (minute, hour, day of month, month, day of week).'
+            ),
+        ),
+        (
+            "0 0 * * *",
+            "Mars/Olympus",
+            (
+                "Invalid argument timezone: 'Mars/Olympus' is not a time zone that is known here: write it as in "
+                "'Europe/Berlin' (or install the package tzdata)."
+            ),
+        ),
+        (
+            "0 0 * * *",
+            None,
+            (
+                "Invalid argument timezone: None is not a time zone that is known here: write it as in "
+                "'Europe/Berlin' (or install the package tzdata)."
+            ),
+        ),
+        (
+            0.5,
+            "UTC",
+            (
+                "Invalid argument when: 0.5 is not an interval: an interval is whole seconds, at least 1 and at "
+                "most 315360000."
+            ),
+        ),
+        (
+            1.5,
+            "UTC",
+            (
+                "Invalid argument when: 1.5 is not an interval: an interval is whole seconds, at least 1 and at "
+                "most 315360000."
+            ),
+        ),
+        (
+            float("nan"),
+            "UTC",
+            (
+                "Invalid argument when: nan is not an interval: an interval is whole seconds, at least 1 and at "
+                "most 315360000."
+            ),
+        ),
+        (
+            float("inf"),
+            "UTC",
+            (
+                "Invalid argument when: inf is not an interval: an interval is whole seconds, at least 1 and at "
+                "most 315360000."
+            ),
+        ),
+        (
+            60,
+            BERLIN,
+            "Invalid argument timezone: an interval has no time zone: give a cron expression, or leave it out.",
+        ),
+        (
+            None,
+            "UTC",
+            (
+                "Invalid argument when: None is not a cron expression, seconds or a timedelta: write five fields as "
+                'in "*/5 * * * *" (minute, hour, day of month, month, day of week).'
+            ),
+        ),
+        (
+            True,
+            "UTC",
+            (
+                "Invalid argument when: True is not a cron expression, seconds or a timedelta: write five fields as "
+                'in "*/5 * * * *" (minute, hour, day of month, month, day of week).'
+            ),
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_its_cure(when: object, zone: object, cure: str) -> None:
-    with pytest.raises(ValueError, match=cure):
+    with pytest.raises(ValueError, match=whole(cure)):
         checked_rule(when, zone)
 
 
-@pytest.mark.parametrize("name", ["", "n" * (MAX_NAME + 1), "a\0b", 7])
-def test_a_name_must_leave_room_for_the_tick_in_the_run_id(name: object) -> None:
-    with pytest.raises(ValueError, match="Invalid argument name"):
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("", "'' is not a usable text: give 1 to 179 characters, not only white space."),
+        ("n" * (MAX_NAME + 1), f"'{'n' * 59}… has 180 characters; give at most 179."),
+        ("a\0b", r"'a\x00b' holds a NUL character; leave it out."),
+        (7, "7 is not text: give a string of 1 to 179 characters."),
+    ],
+)
+def test_a_name_must_leave_room_for_the_tick_in_the_run_id(name: object, problem: str) -> None:
+    with pytest.raises(ValueError, match=whole(f"Invalid argument name: {problem}")):
         checked_name(name)

@@ -11,6 +11,7 @@ from rival_workers import DefinitionError, create_workflow, delay_step, step
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry
 from rival_workers.engine.nodes import SleepNode
+from tests.support.output import whole
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,12 @@ def test_a_delay_that_makes_no_sense_is_refused_with_its_place(given: dict[str, 
 
 
 def test_two_equal_delays_need_names() -> None:
-    with pytest.raises(DefinitionError, match="'delay_5s' appears twice"):
+    with pytest.raises(
+        DefinitionError,
+        match=whole(
+            "workflow 'w': steps[1]: step 'delay_5s' appears twice: give one of them another name, step(…, name=…)"
+        ),
+    ):
         define_workflow("w", [delay_step(seconds=5), delay_step(seconds=5)])
 
 

@@ -11,17 +11,26 @@ from rival_client.model.checks import amounts, arguments
 from rival_workers import create_workflow
 from rival_workers.runtime.flow.calls import sleep_length
 from rival_workers.runtime.logs.failure_log import log_failed_run
+from tests.support.output import whole
 
 
 def test_a_sleep_that_is_not_a_duration_is_refused_and_a_negative_one_ends_at_once() -> None:
-    with pytest.raises(InvalidArgument, match="'5' is not a duration: give at most 3,153,600,000 seconds, or a timed"):
+    with pytest.raises(
+        InvalidArgument,
+        match=whole(
+            "Invalid argument duration: '5' is not a duration: give at most 3,153,600,000 seconds, or a timedelta."
+        ),
+    ):
         sleep_length("5", {})  # type: ignore[arg-type]
     assert sleep_length(-5, {}) == -5
 
 
 @pytest.mark.parametrize("given", [0, -1, "7", True, float("nan")])
 def test_a_wrong_rate_is_refused_as_a_rate(given: Any) -> None:
-    with pytest.raises(InvalidArgument, match="is not a rate: give a number of runs per second, of "):
+    with pytest.raises(
+        InvalidArgument,
+        match=whole("Invalid argument rate: … is not a rate: give a number of runs per second, of 0.001 or more."),
+    ):
         amounts.rate("rate", given, "runs")
 
 

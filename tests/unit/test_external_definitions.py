@@ -14,6 +14,7 @@ from rival_workers.engine import interpreter
 from rival_workers.runtime.attempt.context import NotExternal
 from rival_workers.runtime.flow.step_options import checked_options
 from rival_workers.testing import Lab
+from tests.support.output import whole
 
 
 def ask() -> None:
@@ -34,21 +35,47 @@ def test_a_list_and_the_builder_make_the_same_external_step() -> None:
 @pytest.mark.parametrize(
     ("steps", "problem"),
     [
-        ([step(ask, deadline=5, delay=5)], "give one that is longer than its delay"),
-        ([step(ask, execution_mode="elsewhere")], "option execution_mode"),
-        ([step(ask, heartbeat=0)], "option heartbeat"),
-        ([branch("b", when=lambda: True, then=[ask], execution_mode="external")], "a branch cannot be external"),
+        (
+            [step(ask, deadline=5, delay=5)],
+            (
+                "workflow 'w': steps[0]: deadline counts from the opening of the step: give one that is longer than "
+                "its delay (…)"
+            ),
+        ),
+        (
+            [step(ask, execution_mode="elsewhere")],
+            ("workflow 'w': steps[0]: option execution_mode: Input should be 'durable', 'inline' or 'external' (…)"),
+        ),
+        ([step(ask, heartbeat=0)], "workflow 'w': steps[0]: option heartbeat: Input should be greater than 0 (…)"),
+        (
+            [branch("b", when=lambda: True, then=[ask], execution_mode="external")],
+            (
+                "workflow 'w': steps[0] 'b': option execution_mode: a branch cannot be external: give \"inline\" or "
+                '"durable" (…)'
+            ),
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_its_reason(steps: list[Any], problem: str) -> None:
-    with pytest.raises(DefinitionError, match=problem):
+    with pytest.raises(DefinitionError, match=whole(problem)):
         define_workflow("w", steps)
 
 
 def test_an_external_flow_gets_an_error_that_says_what_to_use_instead() -> None:
-    with pytest.raises(ValueError, match=r"ctx\.await_event"):
+    with pytest.raises(
+        ValueError,
+        match=whole(
+            "option execution_mode: a flow waits for an external system with ctx.await_event(…); an external "
+            "step is part of a workflow of steps, which a flow can ctx.call(…)"
+        ),
+    ):
         checked_options({"execution_mode": "external"})
-    with pytest.raises(ValueError, match="a step of a flow has no deadline"):
+    with pytest.raises(
+        ValueError,
+        match=whole(
+            "option deadline: a step of a flow has no deadline over its attempts: give it a timeout and max_attempts"
+        ),
+    ):
         checked_options({"deadline": 5})
 
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from rival_client.model.policies.fallbacks import Fallback
 from rival_workers import DefinitionError, Results, StepOf, default, flow, retry_with, step, value
 from rival_workers.definition.define import define_workflow
+from tests.support.output import as_expected
 
 
 def charge() -> None:
@@ -63,26 +64,33 @@ def test_a_rule_can_give_a_fallback_function_and_the_steps_own_comes_first() -> 
             "option fallback: 3 is not a fallback: write value(3) if the step shall have this result instead, "
             "or give retry_with(…) or a function",
         ),
-        ({"fallback": value(object())}, "option fallback: the value is not JSON"),
-        ({"fallback": {"value": object()}}, "option fallback: the value is not JSON"),
+        ({"fallback": value(object())}, "option fallback: the value is not JSON: object is not JSON"),
+        ({"fallback": {"value": object()}}, "option fallback: the value is not JSON: object is not JSON"),
         ({"fallback": {"vlaue": 5}}, 'option fallback: give {"value": 5} or {"retry_with": {"model": "mini"}}'),
         ({"fallback": {"retry_with": 5}}, 'option fallback: give {"value": 5} or {"retry_with": {"model": "mini"}}'),
-        ({"fallback": retry_with(a={1})}, "option fallback: the overrides of the fallback is not JSON: set"),
-        ({"fallback": {"shape": "other"}}, "option fallback: "),
+        (
+            {"fallback": retry_with(a={1})},
+            "option fallback: the overrides of the fallback is not JSON: set is not JSON",
+        ),
+        ({"fallback": {"shape": "other"}}, 'option fallback: give {"value": 5} or {"retry_with": {"model": "mini"}}'),
         ({"fallback": lambda wrong: 1}, None),
-        ({"fallback": lambda x, y: 1}, "cannot inject parameters 'x', 'y'"),
+        (
+            {"fallback": lambda x, y: 1},
+            "charge's fallback: cannot inject parameters 'x', 'y': a step may ask for any of …",
+        ),
         (
             {"on_failure": "explode"},
             "option on_failure: Input should be 'halt', 'skip', 'fallback', 'compensate' or 'dead_letter'",
         ),
-        ({"on_failure": "fallback"}, 'on_failure="fallback" needs a fallback'),
+        ({"on_failure": "fallback"}, 'on_failure="fallback" needs a fallback: value(…), retry_with(…) or a function'),
     ],
 )
 def test_a_wrong_option_is_refused_with_what_to_give(options: dict[str, Any], problem: str | None) -> None:
     if problem is None:
         define_workflow("pay", [step(charge, **options)])
     else:
-        assert problem in problems(step(charge, **options))[0]
+        expected = f"workflow 'pay': steps[0]: {problem} ({__file__}:{charge.__code__.co_firstlineno})"
+        assert as_expected(expected, problems(step(charge, **options))[0]) == expected
 
 
 def test_a_flow_can_only_fall_back_to_a_value() -> None:
@@ -90,7 +98,12 @@ def test_a_flow_can_only_fall_back_to_a_value() -> None:
     def inner(ctx: Any) -> None:
         pass
 
-    assert "a flow can only fall back to value(…)" in problems(step(inner, fallback=instead))[0]
+    expected = (
+        "workflow 'pay': steps[0]: a flow can only fall back to value(…): it handles other failures by itself, with "
+        "try and except (…)"
+    )
+    [problem] = problems(step(inner, fallback=instead))
+    assert as_expected(expected, problem) == expected
     define_workflow("outer", [step(inner, fallback=value(1))])
 
 
@@ -103,10 +116,11 @@ def typed() -> Receipt:
 
 
 def test_a_value_that_is_not_of_the_type_of_the_result_is_refused() -> None:
-    says = "value(…), the fallback of step 'typed', is not of type Receipt: number: Field required"
+    fallback = "the result of value(…), the fallback of step 'typed',"
+    says = f"workflow 'pay': option fallback: {fallback} is not of type Receipt: number: Field required"
     unfit = {"fallback": value({"no": 1})}
-    assert says in problems(step(typed, **unfit))[0]
-    assert says in problems(typed, policies=[(default, unfit)])[0]
+    assert problems(step(typed, **unfit)) == [says]
+    assert problems(typed, policies=[(default, unfit)]) == [says]
     for fitting in (value({"number": 2}), value(Receipt(number=2))):
         assert define_workflow("pay", [step(typed, fallback=fitting)]).policies.at("typed").fallback is not None
 
@@ -119,4 +133,7 @@ def test_results_give_the_type_that_a_value_must_have() -> None:
     def untyped():  # type: ignore[no-untyped-def]
         return {"number": 1}
 
-    assert "is not of type Receipt" in problems(step(untyped, fallback=value(5)), results=Types)[0]
+    assert problems(step(untyped, fallback=value(5)), results=Types) == [
+        "workflow 'pay': option fallback: the result of value(…), the fallback of step 'untyped', is not of type "
+        "Receipt: Input should be a valid dictionary or instance of Receipt"
+    ]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rival_workers.definition.inject import HANDLER_NAMES, STEP_NAMES, injection
+from tests.support.output import whole
 
 CONTEXT = SimpleNamespace(**{name: f"<{name}>" for name in HANDLER_NAMES if name != "ctx"})
 
@@ -33,12 +34,18 @@ def test_one_name_alone_is_that_thing_and_not_the_whole_context(name: str) -> No
     assert called(namespace["f"]) == f"<{name}>"
 
 
+STEPS_MAY_HAVE = (
+    "a step may ask for any of ctx, input, steps, last_step, state, log, run, or take the whole context as its only "
+    "argument. Rename it, or give it a default."
+)
+
+
 @pytest.mark.parametrize("name", ["error", "failed_step", "workflow_state"])
 def test_a_handler_may_also_ask_for_what_went_wrong(name: str) -> None:
     namespace: dict[str, Any] = {}
     exec(f"def f(log, {name}): return {name}", namespace)  # noqa: S102
     assert called(namespace["f"], HANDLER_NAMES) == f"<{name}>"
-    with pytest.raises(ValueError, match=f"cannot inject parameter '{name}'"):
+    with pytest.raises(ValueError, match=whole(f"cannot inject parameter '{name}': {STEPS_MAY_HAVE}")):
         called(namespace["f"], STEP_NAMES)
 
 
@@ -85,7 +92,13 @@ def test_a_skipped_positional_only_default_does_not_shift_the_others() -> None:
     def f(retries: int = 3, input: Any = None, /) -> Any:
         return retries, input
 
-    with pytest.raises(ValueError, match="'retries'"):
+    with pytest.raises(
+        ValueError,
+        match=whole(
+            "cannot inject parameter 'retries': a step may ask for any of ctx, input, steps, last_step, state, "
+            "log, run, or take the whole context as its only argument. Rename it, or give it a default."
+        ),
+    ):
         called(f)
 
 
@@ -163,5 +176,11 @@ def test_the_message_names_every_unknown_parameter_what_is_possible_and_what_to_
 
 
 def test_two_unknown_parameters_are_not_the_whole_context() -> None:
-    with pytest.raises(ValueError, match="cannot inject parameters 'a', 'b'"):
+    with pytest.raises(
+        ValueError,
+        match=whole(
+            "cannot inject parameters 'a', 'b': a step may ask for any of ctx, input, steps, last_step, state, "
+            "log, run, or take the whole context as its only argument. Rename it, or give it a default."
+        ),
+    ):
         injection(lambda a, b: None, STEP_NAMES)

@@ -33,6 +33,7 @@ from rival_workers import (
 )
 from rival_workers.definition import composites, options
 from rival_workers.definition.given_steps import OPTIONS, options_for
+from tests.support.output import whole
 
 ALL = set(OPTIONS)
 REACTIONS = {"on_error", "compensate"}
@@ -128,13 +129,19 @@ def test_a_value_of_another_type_is_refused(option: dict[str, Any], problem: str
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: limit("openai"), "its number is missing: give 'openai', 5"),
-        (lambda: rate("openai", per=1), "its number is missing: give 'openai', 5"),
-        (lambda: limit(5, "openai"), "the name comes before the number: give 'openai', 5"),  # type: ignore[arg-type]
+        (
+            lambda: limit("openai"),
+            "Invalid argument max: 'openai' is the name of a limit, and its number is missing: give 'openai', 5",
+        ),
+        (
+            lambda: rate("openai", per=1),
+            "Invalid argument max: 'openai' is the name of a limit, and its number is missing: give 'openai', 5",
+        ),
+        (lambda: limit(5, "openai"), "Invalid argument name: the name comes before the number: give 'openai', 5"),  # type: ignore[arg-type]
     ],
 )
 def test_a_limit_without_its_number_says_how_to_give_it(make: Callable[[], Any], problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
+    with pytest.raises(ValueError, match=whole(problem)):
         make()
 
 

@@ -12,6 +12,7 @@ from rival_client.model.policies.step_config import StepConfig
 from rival_workers import DefinitionError, branch, create_workflow, limit, rate, register_workflow_file, step
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry
+from tests.support.output import whole
 
 
 def one() -> None: ...
@@ -66,16 +67,35 @@ def test_a_matcher_chooses_by_name_kind_or_predicate_also_within_composites(matc
 @pytest.mark.parametrize(
     ("policies", "says"),
     [
-        ("charge", "give a list"),
-        ([("charge",)], r"policies\[0\]: give \(matcher, options\)"),
-        ([(3, {})], "is not a matcher"),
-        ([("", {"timeout": 1})], "name: give a text, not ''"),
-        ([("oen", {"timeout": 1})], r"policies\[0\]: workflow 'w' has no step 'oen' \(did you mean 'one'\?\)"),
-        ([(default, {"timeuot": 1})], "unknown option 'timeuot'"),
+        ("charge", "workflow 'w': policies: give a list of (matcher, options)"),
+        ([("charge",)], "workflow 'w': policies[0]: give (matcher, options), such as ('charge', {'timeout': 5})"),
+        (
+            [(3, {})],
+            (
+                "workflow 'w': policies[0]: 3 is not a matcher: give a step's name, named(…), of_kind(…), "
+                "at_path(…), tagged(…), in_workflow(…), a predicate or default"
+            ),
+        ),
+        ([("", {"timeout": 1})], "workflow 'w': policies[0]: name: give a text, not ''"),
+        (
+            [("oen", {"timeout": 1})],
+            "workflow 'w': policies[0]: workflow 'w' has no step 'oen' (did you mean 'one'?); it has one",
+        ),
+        (
+            [(default, {"timeuot": 1})],
+            (
+                "workflow 'w': policies[0]: unknown option 'timeuot' (did you mean 'timeout'?); known are timeout, "
+                "on_timeout, kill_on_timeout, max_retries, max_attempts, retry_on, no_retry_on, backoff, "
+                "base_delay, max_delay, max_retry_after, heartbeat, execution_mode, deadline, delay, scheduled_at, "
+                "queue_timeout, queue, priority, on_failure, fallback, retry_budget, concurrency_limit, rate_limit, "
+                "circuit_breaker, idempotency_key, idempotency_ttl, idempotency_scope, metadata, log_level, "
+                "telemetry_prefix"
+            ),
+        ),
     ],
 )
 def test_a_rule_that_makes_no_sense_is_refused(policies: Any, says: str) -> None:
-    with pytest.raises(DefinitionError, match=says):
+    with pytest.raises(DefinitionError, match=whole(says)):
         define_workflow("w", [one], policies=policies)
 
 
@@ -115,7 +135,11 @@ def test_a_copy_of_options_with_another_queue_does_not_open_plainly() -> None:
 @pytest.mark.parametrize("match", [labelled(tenant="acme"), every(named("a"), labelled(tenant="acme"))], ids=str)
 def test_a_rule_of_a_workflow_cannot_ask_for_labels(match: Any) -> None:
     with pytest.raises(
-        DefinitionError, match=r"policies\[0\]: labelled\(…\) never matches in the policies of a workflow"
+        DefinitionError,
+        match=whole(
+            "workflow 'w': policies[0]: labelled(…) never matches in the policies of a workflow: give the rule "
+            "to a run, run(…, policies=[…]), or to the fleet, `rival policy set`"
+        ),
     ):
         define_workflow("w", [step(lambda: 1, name="a")], policies=[(match, {"timeout": 5})])
 
@@ -123,11 +147,11 @@ def test_a_rule_of_a_workflow_cannot_ask_for_labels(match: Any) -> None:
 def test_every_takes_matchers_and_names_and_at_least_one() -> None:
     match = every("one", {"kind": "step"})
     assert [match.matches(Node(name, "step", name)) for name in ("one", "two")] == [True, False]
-    with pytest.raises(ValueError, match="every: give matchers or names of steps"):
+    with pytest.raises(ValueError, match=whole("every: give matchers or names of steps")):
         every()
-    with pytest.raises(ValueError, match="every: give matchers or names of steps"):
+    with pytest.raises(ValueError, match=whole("every: give matchers or names of steps")):
         every("one", 5)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="name: give a text, not ''"):
+    with pytest.raises(ValueError, match=whole("name: give a text, not ''")):
         every("one", "")
 
 
@@ -156,14 +180,24 @@ def test_a_name_of_a_limit_has_one_limit_in_a_workflow(what: str) -> None:
 
 
 def test_limits_of_runs_and_of_steps_do_not_contradict_each_other() -> None:
-    with pytest.raises(DefinitionError, match=r"limit 'z' is limit\(3\) for its runs and limit\(5\) for step 'one'"):
+    with pytest.raises(
+        DefinitionError,
+        match=whole(
+            "workflow 'w': limit 'z' is limit(3) for its runs and limit(5) for step 'one': a name has one "
+            "limit; give the other another name\nworkflow 'w': limit 'z' is one of its runs and of step 'one': "
+            "a run would wait for a slot that the run itself uses; give one of them another name"
+        ),
+    ):
         define_workflow("w", [step(one, concurrency_limit=limit("z", 5))], concurrency_limit=limit("z", 3))
 
 
 def test_a_run_does_not_wait_for_the_slot_that_it_has_itself() -> None:
     both = limit("z", 5)
-    text = "limit 'z' is one of its runs and of step 'one': a run would wait for a slot that the run itself uses"
-    with pytest.raises(DefinitionError, match=text):
+    text = (
+        "workflow 'w': limit 'z' is one of its runs and of step 'one': a run would wait for a slot that the "
+        "run itself uses; give one of them another name"
+    )
+    with pytest.raises(DefinitionError, match=whole(text)):
         define_workflow("w", [step(one, concurrency_limit=both)], concurrency_limit=both)
     keyed = limit("z", 5, key="input.tenant")
     define_workflow("w", [step(one, concurrency_limit=both)], concurrency_limit=keyed)
@@ -187,7 +221,13 @@ def test_a_name_of_a_limit_has_one_limit_in_all_workflows_of_a_process() -> None
 
 @pytest.mark.parametrize("at", [5, 1.5, True])
 def test_a_number_is_not_a_time(at: Any) -> None:
-    with pytest.raises(DefinitionError, match=r"option scheduled_at: .* is not a time"):
+    with pytest.raises(
+        DefinitionError,
+        match=whole(
+            "workflow 'w': steps[0]: option scheduled_at: … is not a time: give datetime.now(UTC) + "
+            "timedelta(hours=1) (…)"
+        ),
+    ):
         define_workflow("w", [step(one, scheduled_at=at)])
 
 

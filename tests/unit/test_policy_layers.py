@@ -22,6 +22,7 @@ from rival_workers.engine.policies import Policies
 from rival_workers.engine.policy_document import PolicyDocument
 from rival_workers.engine.retries import configured_max, why_not_retried
 from rival_workers.runtime.attempt.invoke import failure
+from tests.support.output import whole
 
 NAMES = ["charge", "ship", "send_mail"]
 ORDER: list[LayerName] = ["fleet", "run", "step", "workflow"]
@@ -116,7 +117,9 @@ def test_merging_has_no_order_of_its_own(low: Any, middle: Any, high: Any) -> No
 
 
 def test_only_fields_of_policies_are_merged() -> None:
-    with pytest.raises(TypeError, match="merge_policies: over is 5: give the fields of a policy"):
+    with pytest.raises(
+        TypeError, match=whole("merge_policies: over is 5: give the fields of a policy, such as {'timeout': 60}")
+    ):
         merge_policies({"timeout": 5}, 5)  # type: ignore[arg-type]
 
 

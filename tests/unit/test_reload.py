@@ -15,7 +15,7 @@ from rival_workers.definition.files import register_paths
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.runtime.reloading import Reloader, modules_below
-from tests.support.output import is_printed
+from tests.support.output import is_printed, whole
 
 SPEECH = "from reloaded_words import word\ndef says(): return word()\nsteps = [says]\n"
 
@@ -234,7 +234,7 @@ def test_an_unexpected_error_is_not_tried_again_before_the_next_change(followed:
     followed.follow()
     old = followed.newest()
     followed.write("speech.py", "class Odd(list):\n    def __iter__(self): raise OSError('odd')\nsteps = Odd([1])\n")
-    with pytest.raises(OSError, match="odd"):
+    with pytest.raises(OSError, match=whole("odd")):
         followed.look()
     followed.look()
     assert followed.newest() is old

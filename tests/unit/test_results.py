@@ -28,6 +28,7 @@ from rival_workers import (
 from rival_workers.definition.return_types import returns_of
 from rival_workers.definition.returns import Returns
 from tests.support.inline import Inline, opened
+from tests.support.output import whole
 
 if TYPE_CHECKING:
     from nowhere import Unknown  # type: ignore[import-not-found]
@@ -160,7 +161,14 @@ def test_a_dict_that_fits_will_do() -> None:
 def test_a_model_that_was_spoilt_after_it_was_made_does_not_pass() -> None:
     tree = Tree(tree_id="oak")
     tree.height = "high"  # type: ignore[assignment]
-    with pytest.raises(Exception, match="the result of step 'x' is not of type Tree"):
+    with pytest.raises(
+        Exception,
+        match=whole(
+            "the result of step 'x' is not of type Tree: Pydantic serializer warnings:\n  "
+            "PydanticSerializationUnexpectedValue(Expected `float` - serialized value may not be as expected "
+            "[field_name='height', input_value='high', input_type=str])"
+        ),
+    ):
         Returns(Tree).stored(tree, "step 'x'")
 
 
@@ -174,7 +182,12 @@ class Login(BaseModel):
 def test_a_secret_of_which_only_asterisks_would_be_stored_is_refused() -> None:
     for kind, value in ((Login, {"password": "a"}), (list[Login], [Login(password=SecretStr("a"))]), (SecretStr, "a")):
         with pytest.raises(
-            InvalidResult, match=r"the result of it cannot be stored: .* is a SecretStr.*declare it as str"
+            InvalidResult,
+            match=whole(
+                "the result of it cannot be stored: … is a SecretStr, of which only asterisks would be stored. What "
+                "is stored is not hidden: declare it as str (or bytes), give its model a field_serializer that "
+                "returns the secret value, or pass a dict"
+            ),
         ):
             Returns(kind).stored(value, "it")
     assert Returns(Login).stored({"password": ""}, "it") == {"password": ""}

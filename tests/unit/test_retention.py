@@ -9,6 +9,7 @@ import pytest
 
 from rival_workers import DefinitionError, create_workflow, register_workflow_file
 from rival_workers.definition.registry import Registry
+from tests.support.output import whole
 
 
 def clean() -> int:
@@ -30,5 +31,7 @@ def test_the_builder_says_the_same_and_the_version_stays() -> None:
 
 @pytest.mark.parametrize("value", [-1, "1d", True, float("nan"), float("inf"), dt.timedelta(days=-1)])
 def test_an_invalid_duration_is_reported_with_its_cure(value: object) -> None:
-    with pytest.raises(DefinitionError, match="retention: give seconds or a timedelta"):
+    with pytest.raises(
+        DefinitionError, match=whole("…: workflow 'w': retention: give seconds or a timedelta (0: for ever), not …")
+    ):
         create_workflow("w").step(clean).retention(value).build()  # type: ignore[arg-type]

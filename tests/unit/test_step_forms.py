@@ -11,6 +11,7 @@ import pytest
 
 from rival_workers import DefinitionError, create_workflow, for_each, loop, step
 from rival_workers.definition.given_steps import location
+from tests.support import output
 from tests.support.inline import Inline, opened
 
 
@@ -180,18 +181,23 @@ class Yields:
     "function", [yields, yields_async, Yields(), Yields().method, functools.partial(yields)], ids=lambda f: str(f)[:20]
 )
 def test_a_generator_is_refused_as_a_step_and_as_a_handler(function: Any) -> None:
-    for workflow in (
-        create_workflow("w").step(function, name="it"),
-        create_workflow("w").step(plain, on_error=function),
-        create_workflow("w").step(plain).on_error(function),
+    problem = "is a generator, but a step has one result: return a list (items of a for_each may be one)"
+    for workflow, expected in (
+        (create_workflow("w").step(function, name="it"), f"steps[0]: it: {problem} (…)"),
+        (create_workflow("w").step(plain, on_error=function), f"steps[0]: plain's on_error: {problem} (…)"),
+        (create_workflow("w").step(plain).on_error(function), f"on_error: {problem}"),
     ):
-        with pytest.raises(DefinitionError, match="is a generator, but a step has one result: return a list"):
+        with pytest.raises(DefinitionError, match=output.whole(f"…: workflow 'w': {expected}")):
             workflow.build()
 
 
 @pytest.mark.parametrize("function", [Chopper.method, Callable.__call__])
 def test_a_method_without_its_object_is_refused(function: Any) -> None:
-    with pytest.raises(DefinitionError, match=r"is a method without its object: give one of an object, (Ch|Ca)"):
+    owner, name = function.__qualname__.split(".")[-2:]
+    expected = (
+        f"…: workflow 'w': steps[0]: it: is a method without its object: give one of an object, {owner}(…).{name} (…)"
+    )
+    with pytest.raises(DefinitionError, match=output.whole(expected)):
         create_workflow("w").step(function, name="it").build()
 
 

@@ -16,6 +16,7 @@ from rival_client.model.run_entries import LogEntry
 from rival_workers.runtime.logs import step_log
 from rival_workers.runtime.logs.process_log import JsonLines
 from rival_workers.runtime.logs.step_log import MAX_FIELDS, MAX_MESSAGE, StepLog
+from tests.support.output import is_printed
 
 
 @pytest.fixture
@@ -87,7 +88,8 @@ def test_the_process_log_as_json_is_one_line_also_for_a_traceback(caplog: pytest
     assert "\n" not in line
     entry = json.loads(line)
     assert entry["message"] == "it broke"
-    assert "ValueError: boom" in entry["exception"]
+    shown = ["Traceback (most recent call last):", '  File "…", line …, in …', '    raise ValueError("boom")']
+    assert is_printed([*shown, "ValueError: boom"], entry["exception"].splitlines())
 
 
 class Account(BaseModel):

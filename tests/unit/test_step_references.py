@@ -19,6 +19,7 @@ from rival_workers.definition.inject import STEP_NAMES, injection
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.source_lines import parsed
 from rival_workers.definition.step_references import mentions_of
+from tests.support.output import as_expected, whole
 
 
 def first(): ...  # type: ignore[no-untyped-def]
@@ -177,19 +178,32 @@ def test_a_step_that_does_not_exist_is_refused_with_what_was_meant() -> None:
     def misspelt(steps: Any) -> Any:
         return steps["frist"]
 
-    [problem] = problems(first, misspelt)
-    assert "step 'misspelt' reads steps.frist, but no step 'frist' exists: did you mean 'first'?" in problem
-    with pytest.raises(DefinitionError, match="no step 'frist'"):
+    with pytest.raises(
+        DefinitionError,
+        match=whole(
+            "workflow 'w': step 'misspelt' reads steps.frist, but no step 'frist' exists: did you mean 'first'? "
+            'If a workflow around this one has it, register that one, or check `"frist" in steps` first. (…)'
+        ),
+    ):
         Registry().add(define_workflow("w", [first, misspelt]))
-    with pytest.raises(DefinitionError, match="no step 'nobody' exists: its steps are first, x"):
+    with pytest.raises(
+        DefinitionError,
+        match=whole(
+            "…: workflow 'w': step 'x' reads steps.nobody, but no step 'nobody' exists: its steps are first, x. "
+            'If a workflow around this one has it, register that one, or check `"nobody" in steps` first. (…)'
+        ),
+    ):
         create_workflow("w").step(first).step(reads_no_step, name="x").register(Registry())
 
 
 def test_all_of_them_are_reported_at_once_with_the_other_problems() -> None:
     found = problems(reads_last, reads_no_step, step(last, timeuot=3))
-    assert len(found) == 3
-    for words in ("comes later", "no step 'nobody'", "unknown option 'timeuot' (did you mean 'timeout'?)"):
-        assert any(words in problem for problem in found), words
+    expected = [
+        "workflow 'w': steps[2]: unknown option 'timeuot' (did you mean 'timeout'?); known are name, …",
+        "workflow 'w': step 'reads_last' reads steps.last, but 'last' comes later: move it before this one (…)",
+        "workflow 'w': step 'reads_no_step' reads steps.nobody, but no step 'nobody' exists: its steps are …",
+    ]
+    assert as_expected(expected, found) == expected
 
 
 def test_what_is_around_or_elsewhere_at_the_same_time_does_not_come_before() -> None:
@@ -271,13 +285,27 @@ def test_a_nested_workflow_may_read_what_comes_before_it_in_the_one_around_it() 
     assert the_problem(last, workflow(inner.build())) == unknown(
         "inner/reads_first", "steps.first", "first", "did you mean 'reads_first'?"
     )
-    with pytest.raises(DefinitionError, match="If a workflow around this one has it, register that one"):
+    with pytest.raises(
+        DefinitionError,
+        match=whole(
+            "…: workflow 'inner': step 'reads_first' reads steps.first, but no step 'first' exists: did you "
+            "mean 'reads_first'? If a workflow around this one has it, register that one, or check `\"first\" "
+            "in steps` first. (…)"
+        ),
+    ):
         inner.register(Registry())
 
 
 def test_a_file_that_is_also_nested_is_measured_where_it_is_nested(tmp_path: Path) -> None:
     (tmp_path / "inner.py").write_text("def reads(steps):\n    return steps.first.result\nsteps = [reads]\n")
-    with pytest.raises(DefinitionError, match=r"inner\.py: workflow 'inner': step 'reads' reads steps\.first"):
+    with pytest.raises(
+        DefinitionError,
+        match=whole(
+            "…inner.py: workflow 'inner': step 'reads' reads steps.first, but no step 'first' exists: its steps "
+            'are reads. If a workflow around this one has it, register that one, or check `"first" in steps` '
+            "first. (…inner.py:2)"
+        ),
+    ):
         register_paths([tmp_path], Registry())
     outer = "from rival_workers import workflow\ndef first(): ...\nsteps = [first, workflow('./inner.py')]\n"
     (tmp_path / "outer.py").write_text(outer)

@@ -14,7 +14,7 @@ from rival_workers import DefinitionError, StepError, for_each, http_step
 from rival_workers.definition.define import define_workflow
 from rival_workers.predefined.http import parse_url
 from rival_workers.predefined.templates import parse
-from tests.support.output import is_printed
+from tests.support.output import is_printed, whole
 
 
 class Order(BaseModel):
@@ -106,27 +106,56 @@ async def later() -> int:
 
 
 def test_an_async_function_for_a_value_is_refused() -> None:
-    with pytest.raises(DefinitionError, match="must not be async"):
+    with pytest.raises(
+        DefinitionError, match=whole("workflow 'w': steps[0]: params['x']: must not be async: make it a step")
+    ):
         define_workflow("w", [http_step("https://example.com/", params={"x": later})])
 
 
 @pytest.mark.parametrize(
     ("template", "said"),
     [
-        ("{input.nothing}", "has no 'nothing'"),
-        ("{last_step.result.nothing}", r"last_step.result has no 'nothing'; it has x, _id"),
-        ("{input.note.deeper}", r"input.note \(None\) has no 'deeper'"),
-        ("{input.lines[9]}", r"has 2 items: \[9\] does not exist"),
-        ("{input.lines[x]}", "is not an index"),
-        ("{input.order_id[0]}", "is a str"),
-        ("{input.model_dump}", "templates cannot call functions"),
-        ("{input.order_id.upper}", "templates cannot call functions"),
-        ("a {input.note}", "is None"),
-        ("a {input.lines}", "is a list"),
+        ("{input.nothing}", "template {input.nothing}: input (a Order) has no 'nothing'"),
+        (
+            "{last_step.result.nothing}",
+            "template {last_step.result.nothing}: last_step.result has no 'nothing'; it has x, _id",
+        ),
+        ("{input.note.deeper}", "template {input.note.deeper}: input.note (None) has no 'deeper'"),
+        ("{input.lines[9]}", "template {input.lines[9]}: input.lines has 2 items: [9] does not exist"),
+        ("{input.lines[x]}", "template {input.lines[x]}: input.lines is a list: [x] is not an index"),
+        ("{input.order_id[0]}", "template {input.order_id[0]}: input.order_id is a str: it has no [0]"),
+        (
+            "{input.model_dump}",
+            (
+                "template {input.model_dump}: input has 'model_dump', but that is not data: templates cannot call "
+                "functions"
+            ),
+        ),
+        (
+            "{input.order_id.upper}",
+            (
+                "template {input.order_id.upper}: input.order_id has 'upper', but that is not data: templates "
+                "cannot call functions"
+            ),
+        ),
+        (
+            "a {input.note}",
+            (
+                "template {input.note} is None: only strings, numbers and dates can be part of a text. Make sure "
+                "the value is present, or give a function."
+            ),
+        ),
+        (
+            "a {input.lines}",
+            (
+                "template {input.lines} is a list: only strings, numbers and dates can be part of a text. Make sure "
+                "the value is present, or give a function."
+            ),
+        ),
     ],
 )
 def test_what_is_not_there_fails_the_step_with_the_place(template: str, said: str) -> None:
-    with pytest.raises(StepError, match=said):
+    with pytest.raises(StepError, match=whole(said)):
         filled(template)
 
 
@@ -136,7 +165,15 @@ def test_item_is_for_the_steps_of_a_for_each_only() -> None:
 
     inside = http_step("https://example.com/{item}")
     assert define_workflow("w", [for_each("lines", items=lines, do=[inside])])
-    with pytest.raises(DefinitionError, match="cannot inject parameter 'item'"):
+    with pytest.raises(
+        DefinitionError,
+        match=whole(
+            "workflow 'w': steps[0]: http_get: cannot inject parameter 'item': a step may ask for any of ctx, "
+            "input, steps, last_step, state, log, run, or take the whole context as its only argument. Rename "
+            "it, or give it a default. (item and index are for the steps of a for_each, index also for those of "
+            "a loop.)"
+        ),
+    ):
         define_workflow("w", [inside])
 
 
@@ -200,7 +237,13 @@ def test_a_value_in_a_query_may_be_empty_or_dots() -> None:
     ],
 )
 def test_a_host_that_is_a_template_or_no_url_is_refused_at_registration(url: Any) -> None:
-    with pytest.raises(DefinitionError, match="templates only after the host"):
+    with pytest.raises(
+        DefinitionError,
+        match=whole(
+            "workflow 'w': steps[0]: url: give http:// or https://, a host and a path; templates only after the "
+            "host. If the host itself varies, give a function: url=lambda input: …"
+        ),
+    ):
         define_workflow("w", [http_step(url)])
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
+from tests.support.output import whole
 
 
 def test_the_defaults_are_five_minutes_and_a_quarter_of_a_second() -> None:
@@ -33,7 +34,8 @@ def test_a_timeout_of_nothing_looks_once(timeout: float) -> None:
 
 @pytest.mark.parametrize("interval", [0, -0.1])
 def test_an_interval_of_nothing_is_refused(interval: float) -> None:
-    with pytest.raises(ValueError, match="poll_interval"):
+    problem = f"{interval} is not an interval: give more than 0 and at most 86,400 seconds."
+    with pytest.raises(ValueError, match=whole(f"Invalid argument poll_interval: {problem}")):
         WaitSchedule.starting(0.0, 1.0, interval)
 
 

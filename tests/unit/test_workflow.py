@@ -14,6 +14,7 @@ from rival_workers.definition.default_registry import default_registry
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.files import register_paths
 from rival_workers.definition.registry import Registry
+from tests.support.output import as_expected, whole
 
 
 class Tree(BaseModel):
@@ -78,19 +79,21 @@ def test_all_problems_of_a_workflow_come_at_once_each_naming_workflow_step_and_c
 
 @pytest.mark.parametrize("steps", [[], (), None, "find", find])
 def test_a_workflow_without_a_list_of_steps_is_refused(steps: Any) -> None:
-    with pytest.raises(DefinitionError, match="needs at least one step"):
+    with pytest.raises(
+        DefinitionError, match=whole("workflow 'empty': a workflow needs at least one step: steps = [first, second, …]")
+    ):
         define_workflow("empty", steps)
 
 
 @pytest.mark.parametrize("name", ["", None, 3])
 def test_a_workflow_without_a_name_is_refused(name: Any) -> None:
-    with pytest.raises(DefinitionError, match="non-empty string"):
+    with pytest.raises(DefinitionError, match=whole("workflow …: name: the name must be a non-empty string, not …")):
         define_workflow(name, [find])
 
 
 @pytest.mark.parametrize("on_error", [3, "report"])
 def test_a_handler_that_is_not_a_function_is_refused(on_error: Any) -> None:
-    with pytest.raises(DefinitionError, match="on_error"):
+    with pytest.raises(DefinitionError, match=whole("workflow 'w': on_error: … is not a function")):
         define_workflow("w", [find], on_error=on_error)
 
 
@@ -137,7 +140,10 @@ def test_the_registry_refuses_the_same_name_with_other_steps_and_takes_the_same_
     registry = Registry()
     first = registry.add(define_workflow("w", [find]))
     registry.add(define_workflow("w", [find]))
-    with pytest.raises(DefinitionError, match="'w' is registered already, with other steps"):
+    with pytest.raises(
+        DefinitionError,
+        match=whole("workflow 'w' is registered already, with other steps: give one of them another name"),
+    ):
         registry.add(define_workflow("w", [find, chop]))
     assert len(registry) == 1
     assert registry.find("w", first.version) is not None
@@ -149,7 +155,10 @@ def test_two_files_cannot_bring_the_same_workflow(tmp_path: Path) -> None:
     text = "name = 'same'\ndef only():\n    return 1\nsteps = [only]\n"
     (tmp_path / "one.py").write_text(text)
     (tmp_path / "two.py").write_text(text)
-    with pytest.raises(DefinitionError, match=r"'same' is registered already, from .*one\.py"):
+    with pytest.raises(
+        DefinitionError,
+        match=whole("…two.py: workflow 'same' is registered already, from …one.py: give one of them another name"),
+    ):
         register_paths([tmp_path], Registry())
 
 
@@ -157,11 +166,16 @@ def test_builders_that_contain_one_another_are_refused() -> None:
     one, other = create_workflow("one"), create_workflow("other")
     one.step(find).workflow(other)
     other.step(find).step(one)
-    with pytest.raises(DefinitionError, match="workflows contain one another: one → other → one"):
+    with pytest.raises(
+        DefinitionError,
+        match=whole("…: workflow 'other': steps[1]: workflows contain one another: one → other → one (…)"),
+    ):
         one.register(Registry())
     own = create_workflow("own")
     own.workflow(own)
-    with pytest.raises(DefinitionError, match="workflows contain one another: own → own"):
+    with pytest.raises(
+        DefinitionError, match=whole("…: workflow 'own': steps[0]: workflows contain one another: own → own (…)")
+    ):
         own.build()
 
 
@@ -169,9 +183,13 @@ def test_a_builders_problems_have_the_place_where_it_was_made() -> None:
     with pytest.raises(DefinitionError) as caught:
         create_workflow("w").step(find, timeuot=3).parallel("both", [find, []]).loop("turns", do=[chop]).build()
     line = test_a_builders_problems_have_the_place_where_it_was_made.__code__.co_firstlineno + 2
-    for problem, words in zip(caught.value.problems, ("timeuot", "[1] is empty", "has no end"), strict=True):
-        assert problem.startswith(f"{__file__}:{line}: workflow 'w': steps[")
-        assert words in problem
+    place = f"{__file__}:{line}"
+    expected = [
+        f"{place}: workflow 'w': steps[0]: unknown option 'timeuot' (did you mean 'timeout'?); known are name, …",
+        f"{place}: workflow 'w': steps[1] 'both': [1] is empty: give at least one step ({place})",
+        f"{place}: workflow 'w': steps[2] 'turns': …has no end…",
+    ]
+    assert as_expected(expected, caught.value.problems) == expected
 
 
 def test_older_versions_are_found_and_new_runs_take_the_newest() -> None:

@@ -153,7 +153,7 @@ def test_a_date_in_retry_after_becomes_the_seconds_until_then(web: Web) -> None:
     assert round((when - after).total_seconds(), 3) <= found <= round((when - before).total_seconds(), 3)
 
 
-def test_a_date_that_has_passed_is_no_time_to_wait(web: Web) -> None:
+def test_a_date_that_has_passed_means_to_retry_at_once(web: Web) -> None:
     past = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
     web.answer("/x", status=503, Retry_After=format_datetime(past, usegmt=True))
     assert refused(web.url("/x")).retry_after == 0

@@ -44,6 +44,8 @@ class Hub:
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._interest: dict[tuple[str, str], float] = {}
+        #: The round that has seen a topic for the first time, for all viewers that ask for it.
+        self._ready: dict[tuple[str, str], int] = {}
         self._events: deque[Event] = deque(maxlen=KEPT)
         self._last = 0
         #: Whether the last round has found changes, so that more may follow soon.
@@ -63,14 +65,16 @@ class Hub:
         now = time.monotonic()
         with self._lock:
             topics = watch.topics()
-            is_new = not topics <= self._interest.keys()
+            fresh = topics - self._interest.keys()
             self._interest |= dict.fromkeys(topics, now)
+            self._ready |= dict.fromkeys(fresh, self.rounds + 2)
+            ready = max((self._ready[topic] for topic in topics), default=self.rounds)
             if self._thread is None and not self.is_closed:
                 self._thread = threading.Thread(target=self._run, name="rival-hub", daemon=True)
                 self._thread.start()
-        if is_new:
+        if fresh:
             self._wake.set()
-        return self.rounds + 2 if is_new else self.rounds
+        return ready
 
     @property
     def last(self) -> int:
@@ -144,6 +148,7 @@ class Hub:
         oldest = time.monotonic() - KEEP_INTEREST
         with self._lock:
             self._interest = {topic: seen for topic, seen in self._interest.items() if seen >= oldest}
+            self._ready = {topic: self._ready[topic] for topic in self._interest}
             return set(self._interest)
 
     def _add(self, kind: str, about: str, data: dict[str, Any]) -> None:

@@ -363,6 +363,32 @@ def test_updates_by_polling_begin_with_a_cursor(site: Site) -> None:
     assert site.get("updates", run="r1", after="00000000-7")["events"][0]["event"] == "reset"
 
 
+@pytest.mark.parametrize("path", ["updates", "stream"])
+def test_updates_that_are_late_say_why(site: Site, hub: HandDriven, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not known then from when on changes would be reported: the page asks again."""
+    monkeypatch.setattr(live, "_PATIENCE", 0.05)
+    start(site, "r1")
+    for outage, code in ((None, "ServerBusy"), ("2026-01-01T00:00:00Z", "DatabaseUnavailable")):
+        hub.outage = outage
+        late = site.ask("GET", path, params={"run": "r1"})
+        assert (late.status_code, late.json()["code"], late.headers["retry-after"]) == (503, code, "2")
+    hub.outage = None
+    for _ in range(2):
+        hub.poll_once()
+    assert site.ask("GET", "updates", params={"run": "r1"}).status_code == 200
+
+
+def test_a_viewer_that_comes_second_waits_for_the_first_round_too(site: Site, hub: HandDriven) -> None:
+    """What changes before that round is read with the run itself, so the run must be read after it."""
+    start(site, "r1")
+    watch = Watch(runs=frozenset({"r1"}))
+    assert [hub.look(watch), hub.look(watch)] == [2, 2]
+    hub.poll_once()
+    assert hub.look(watch) == 2
+    hub.poll_once()
+    assert hub.look(watch) <= hub.rounds
+
+
 def test_a_stream_speaks_server_sent_events(site: Site) -> None:
     start(site, "r1")
     with site.browser.stream("GET", "/api/v1/stream", params={"run": "r1"}) as found:

@@ -27,8 +27,9 @@ _MOST = 200
 COMMENT_EVERY = 15.0
 #: Characters per second that one viewer gets: one that falls behind reads the run again.
 MOST_PER_SECOND = 65_536
-#: Seconds that a first poll may take.
+#: Seconds that a first poll may take: afterwards it is not known from when on changes would be reported.
 _PATIENCE = 5.0
+_SOON = {"retry-after": "2"}
 
 
 class LiveQuery(Form):
@@ -82,8 +83,15 @@ def _wait_for(hub: Hub, rounds: int) -> None:
     until = time.monotonic() + _PATIENCE
     while hub.rounds < rounds and not hub.is_closed:
         if time.monotonic() > until:
-            raise Refused(503, "DatabaseUnavailable", "The database does not answer.", headers={"retry-after": "2"})
+            raise _late(hub)
         time.sleep(0.02)
+
+
+def _late(hub: Hub) -> Refused:
+    if hub.outage is not None:
+        return Refused(503, "DatabaseUnavailable", "The database does not answer.", headers=_SOON)
+    detail = f"The server is busy: it has not read what was asked about within {_PATIENCE:g} s. Ask again."
+    return Refused(503, "ServerBusy", detail, headers=_SOON)
 
 
 def _hello(hub: Hub, cursor: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ export class ApiProblem extends Error {
 
 const TODO = {
   Forbidden: "Ask for a login with that role.",
-  DatabaseUnavailable: "The page tries again by itself.",
+  DatabaseUnavailable: "The page tries again by itself.", ServerBusy: "The page tries again by itself.",
   TooWide: "Narrow the filter: a workflow, a status, or a shorter time.",
 };
 

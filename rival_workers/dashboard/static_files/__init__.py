@@ -160,12 +160,16 @@ def file_endpoint(files: StaticFiles) -> Endpoint:
         found = files.file(request.path_params["version"], request.path_params["name"])
         if found is None:
             return problem_response(Refused(404, "NotFound", "This version does not have this file."))
-        headers = {"cache-control": "public, max-age=31536000, immutable", "vary": "accept-encoding"}
-        if "gzip" not in request.headers.get("accept-encoding", ""):
-            return Response(found.content, headers=headers, media_type=found.media_type)
-        return Response(found.compressed, headers={**headers, "content-encoding": "gzip"}, media_type=found.media_type)
+        return _sent(request, found, {"cache-control": "public, max-age=31536000, immutable"})
 
     return static
+
+
+def _sent(request: Request, file: StaticFile, headers: dict[str, str]) -> Response:
+    headers["vary"] = "accept-encoding"
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return Response(file.content, headers=headers, media_type=file.media_type)
+    return Response(file.compressed, headers={**headers, "content-encoding": "gzip"}, media_type=file.media_type)
 
 
 def shell_endpoint(files: StaticFiles, board: Board) -> Endpoint:
@@ -174,7 +178,7 @@ def shell_endpoint(files: StaticFiles, board: Board) -> Endpoint:
         if page == "api" or page.startswith(("api/", "static/")):
             return problem_response(Refused(404, "NotFound", "The API does not have this resource."))
         content = files.shell(mount_of(request), page, request.query_params, is_known=_is_known(board, request))
-        return Response(content, media_type="text/html; charset=utf-8")
+        return _sent(request, StaticFile(content, gzip.compress(content), _type(SHELL)), {})
 
     return shell
 

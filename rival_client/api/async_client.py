@@ -27,7 +27,7 @@ from rival_client.api.workflow_registry import AsyncWorkflowRegistry
 from rival_client.broker.run_end import AsyncRunEndNotifier
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
 from rival_client.db import async_caller_tx, caller_connections
-from rival_client.errors import WaitTimeout
+from rival_client.errors import RunConflict, WaitTimeout
 from rival_client.forks import call_after_fork
 from rival_client.model.checks import amounts, arguments
 from rival_client.model.checks.arguments import HasName
@@ -40,6 +40,7 @@ from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.settings import Settings
 from rival_client.sql.gathered_starts import gather_run
 from rival_client.sql.shared_starts import holder_of, skip_start
+from rival_client.sql.start_conflicts import take_back
 
 
 class AsyncRival(
@@ -117,12 +118,8 @@ class AsyncRival(
         check_many(how, validator)
         admitted = validator.validate_all(arguments.several("inputs", inputs))
         ids = run_ids_for(len(admitted), run_ids)
-        found: list[Inserted] = []
-        for part in batched(zip(ids, admitted, strict=True), CHUNK):
-            start = Start(validator.workflow, dict(part), how)
-            created = await self._join(connection, start)
-            waits = start.may_queue and start.missing(created)
-            found.append(Inserted(created, await self._join(connection, start.queued(created)) if waits else set()))
+        parts = [Start(validator.workflow, dict(part), how) for part in batched(zip(ids, admitted, strict=True), CHUNK)]
+        found = await self._join_all(connection, parts)
         return [AsyncStarted(i, status_in(found, i), self) for i in ids]
 
     def _handle(self, started: Started) -> AsyncStarted:
@@ -151,6 +148,20 @@ class AsyncRival(
             return AsyncStarted(holder, "running", self)
         await async_caller_tx.run_in_async(connection, lambda pg: skip_start(start, holder), lambda done: None)
         return AsyncStarted(run_id, "skipped", self, instead_of=holder)
+
+    async def _join_all(self, connection: Any, parts: Sequence[Start]) -> list[Inserted]:
+        """All of them, or none: the caller may commit after a conflict."""
+        found: list[Inserted] = []
+        try:
+            for part in parts:
+                found.append(Inserted(created := await self._join(connection, part), set()))
+                if part.may_queue and part.missing(created):
+                    found.append(Inserted(set(), await self._join(connection, part.queued(created))))
+        except RunConflict:
+            inserted = [one.all for one in found]
+            await async_caller_tx.run_in_async(connection, lambda pg: take_back(inserted), lambda done: None)
+            raise
+        return found
 
     async def _join(self, connection: Any, start: Start) -> set[str]:
         grace, message = self.settings.ring_grace, self._rival.publisher(start)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, Unpack
 
@@ -27,7 +27,7 @@ from rival_client.broker.message import StepMessage
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
 from rival_client.db import caller_connections, caller_tx
 from rival_client.db.statement_runs import on_sqlalchemy, run_statements
-from rival_client.errors import DatabaseError, RivalError, RunNotEnded, RunNotFound, WaitTimeout
+from rival_client.errors import DatabaseError, RivalError, RunConflict, RunNotEnded, RunNotFound, WaitTimeout
 from rival_client.model.checks import amounts, arguments
 from rival_client.model.checks.arguments import HasName
 from rival_client.model.records import RunResult
@@ -39,6 +39,7 @@ from rival_client.sql import run_inserts
 from rival_client.sql.gathered_starts import Gathered, gather_run
 from rival_client.sql.reads import run_reads
 from rival_client.sql.shared_starts import Statements, holder_of, leave_place, skip_start
+from rival_client.sql.start_conflicts import take_back
 
 #: How often a start tries to take a singleton place that others take and leave.
 _TRIES = 10
@@ -108,16 +109,32 @@ class Rival(
         admitted = validator.validate_all(arguments.several("inputs", inputs))
         ids = run_ids_for(len(admitted), run_ids)
         parts = [Start(validator.workflow, dict(part), how) for part in batched(zip(ids, admitted, strict=True), CHUNK)]
-        if connection is not None or run_ids is None:
-            found = [self._start_or_queue(part, connection) for part in parts]
+        if connection is not None:
+            found = self._join_all(parts, connection)
+        elif run_ids is None:
+            found = [one for part in parts for one in self._start_or_queue(part, None)]
         else:
             found = self._start_at_once(parts)
         return [Started(i, status_in(found, i), self) for i in ids]
 
-    def _start_or_queue(self, start: Start, connection: Any) -> Inserted:
+    def _join_all(self, parts: Sequence[Start], connection: Any) -> list[Inserted]:
+        """All of them, or none: the caller may commit after a conflict."""
+        found: list[Inserted] = []
+        try:
+            for part in parts:
+                for one in self._start_or_queue(part, connection):
+                    found.append(one)
+        except RunConflict:
+            inserted = [one.all for one in found]
+            caller_tx.run_in(connection, lambda pg: take_back(inserted), lambda done: None)
+            raise
+        return found
+
+    def _start_or_queue(self, start: Start, connection: Any) -> Iterator[Inserted]:
         created = self._start(start, connection)
-        waits = start.may_queue and start.missing(created)
-        return Inserted(created, self._start(start.queued(created), connection) if waits else set())
+        yield Inserted(created, set())
+        if start.may_queue and start.missing(created):
+            yield Inserted(set(), self._start(start.queued(created), connection))
 
     def _start(self, start: Start, connection: Any) -> set[str]:
         grace, message = self.settings.ring_grace, self.publisher(start)

@@ -21,6 +21,10 @@ class Inserted(NamedTuple):
     created: set[str]
     queued: set[str]
 
+    @property
+    def all(self) -> set[str]:
+        return self.created | self.queued
+
 
 def status_in(found: Iterable[Inserted], run_id: str) -> StartedStatus:
     for one in found:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import psycopg
+from psycopg.rows import tuple_row
 
 from rival_client.db.caller_connections import as_query, callers_errors, is_async_sqlalchemy, unfit
-from rival_client.db.caller_tx import Publisher, T, existing_run, insert_in, run_in, send_in
+from rival_client.db.caller_tx import Publisher, T, insert_in, run_in, send_in
 from rival_client.db.statement_runs import run_statements_async
 from rival_client.model.starts.starts import Start
 from rival_client.sql import run_inserts
@@ -16,6 +17,7 @@ from rival_client.sql.event_inserts import INSERT_PSYCOPG as INSERT_EVENT_PSYCOP
 from rival_client.sql.event_inserts import sent_unless_full
 from rival_client.sql.events import Event
 from rival_client.sql.shared_starts import Statements
+from rival_client.sql.start_conflicts import refuse_conflicts
 
 
 async def run_in_async(connection: Any, statements: Callable[[bool], Statements[T]], after: Callable[[T], None]) -> T:
@@ -38,8 +40,9 @@ async def _send_in_async(connection: Any, event: Event, grace: float, publish: C
         sent: bool = await connection.run_sync(send_in, event, grace, publish)
         return sent
     if isinstance(connection, psycopg.AsyncConnection):
-        cursor = await connection.execute(as_query(INSERT_EVENT_PSYCOPG), event.parameters(0))
-        rows = await cursor.fetchall()
+        async with connection.cursor(row_factory=tuple_row) as cursor:
+            await cursor.execute(as_query(INSERT_EVENT_PSYCOPG), event.parameters(0))
+            rows = await cursor.fetchall()
         return sent_unless_full(event, rows[0][0])
     raise unfit(connection)
 
@@ -54,10 +57,9 @@ async def _insert_in_async(connection: Any, start: Start, grace: float, publish:
         created: set[str] = await connection.run_sync(insert_in, start, grace, publish)
         return created
     if isinstance(connection, psycopg.AsyncConnection):
-        cursor = await connection.execute(as_query(run_inserts.INSERT_RUNS_PSYCOPG), start.all(0))
-        created = {row[0] for row in await cursor.fetchall()}
-        if missing := start.missing(created):
-            cursor = await connection.execute(as_query(run_inserts.SELECT_EXISTING_PSYCOPG), {"ids": missing})
-            run_inserts.refuse_conflicts(start, map(existing_run, await cursor.fetchall()))
+        async with connection.cursor(row_factory=tuple_row) as cursor:
+            await cursor.execute(as_query(run_inserts.INSERT_RUNS_PSYCOPG), start.all(0))
+            created = {row[0] for row in await cursor.fetchall()}
+        await run_statements_async(refuse_conflicts(start, created), connection)
         return created
     raise unfit(connection)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.rows import tuple_row
 from sqlalchemy import Connection
 
 from rival_client.db.caller_connections import (
@@ -21,13 +22,13 @@ from rival_client.db.caller_connections import (
     unfit,
 )
 from rival_client.db.statement_runs import on_psycopg, on_sqlalchemy, run_statements
-from rival_client.model.payload import load
 from rival_client.model.starts.starts import Start
 from rival_client.sql import run_inserts
 from rival_client.sql.event_inserts import INSERT_PSYCOPG as INSERT_EVENT_PSYCOPG
 from rival_client.sql.event_inserts import insert_event, sent_unless_full
 from rival_client.sql.events import Event
 from rival_client.sql.shared_starts import Statements
+from rival_client.sql.start_conflicts import refuse_conflicts
 
 Publisher = Callable[[set[str]], None]
 T = TypeVar("T")
@@ -49,10 +50,10 @@ def _insert_in(connection: Any, start: Start, grace: float, publish: Publisher) 
         register_functions_if_sqlite(connection)
         return insert(connection, start, 0)
     if isinstance(connection, psycopg.Connection):
-        created = {row[0] for row in connection.execute(as_query(run_inserts.INSERT_RUNS_PSYCOPG), start.all(0))}
-        if missing := start.missing(created):
-            found = connection.execute(as_query(run_inserts.SELECT_EXISTING_PSYCOPG), {"ids": missing}).fetchall()
-            run_inserts.refuse_conflicts(start, map(existing_run, found))
+        with connection.cursor(row_factory=tuple_row) as cursor:
+            cursor.execute(as_query(run_inserts.INSERT_RUNS_PSYCOPG), start.all(0))
+            created = {row[0] for row in cursor}
+        run_statements(refuse_conflicts(start, created), on_psycopg(connection))
         return created
     raise unfit(connection)
 
@@ -94,18 +95,13 @@ def _send_in(connection: Any, event: Event, grace: float, publish: Callable[[], 
         register_functions_if_sqlite(connection)
         return insert_event(connection, event, 0)
     if isinstance(connection, psycopg.Connection):
-        rows = connection.execute(as_query(INSERT_EVENT_PSYCOPG), event.parameters(0)).fetchall()
+        with connection.cursor(row_factory=tuple_row) as cursor:
+            rows = cursor.execute(as_query(INSERT_EVENT_PSYCOPG), event.parameters(0)).fetchall()
         return sent_unless_full(event, rows[0][0])
     raise unfit(connection)
 
 
-def existing_run(row: Any) -> tuple[str, str, Any]:
-    run_id, workflow, its_input = row
-    return run_id, workflow, load(its_input)
-
-
 def insert(connection: Connection, start: Start, grace: float) -> set[str]:
     created = run_inserts.insert_runs(connection, start, grace)
-    if missing := start.missing(created):
-        run_inserts.refuse_conflicts(start, run_inserts.existing_inputs(connection, missing))
+    run_statements(refuse_conflicts(start, created), on_sqlalchemy(connection))
     return created

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import Connection, Text, bindparam, func, insert, literal, select, text
@@ -17,10 +17,7 @@ from sqlalchemy.dialects import sqlite
 from rival_client.db.prepared_statement import Statement, Value
 from rival_client.db.run_tables import NOT_BEGUN, SINGLETON_KEY, labels, runs
 from rival_client.db.types import Timestamp, after, later, now
-from rival_client.errors import RunConflict
 from rival_client.model import statuses
-from rival_client.model.json_match import same
-from rival_client.model.payload import load
 from rival_client.model.starts.starts import Start
 from rival_client.model.timers import LEAD
 
@@ -56,8 +53,6 @@ SELECT id FROM run
 _INSERT_RUNS_POSTGRES = text(_INSERT_RUNS)
 #: The same in psycopg's own form, so that it can join a psycopg transaction.
 INSERT_RUNS_PSYCOPG = re.sub(r":(\w+)", r"%(\1)s", _INSERT_RUNS)
-#: The input as text: a producer's connection may have loaders of its own for JSON (Django's has).
-SELECT_EXISTING_PSYCOPG = "SELECT id, workflow, input::text FROM rival_runs WHERE id = ANY(%(ids)s)"
 #: A start of a single run with options.
 INSERT_RUNS = Statement.of("rival_insert_runs", INSERT_RUNS_PSYCOPG)
 #: A start of a single run without options.
@@ -172,18 +167,3 @@ def _label_on_sqlite(connection: Connection, start: Start, created: set[str]) ->
     for name, value in (start.options.labels or {}).items() if created else ():
         its_row = select(runs.c.id, literal(name), literal(value), runs.c.created_at).where(runs.c.id.in_(created))
         connection.execute(insert(labels).from_select(["run_id", "name", "value", "created_at"], its_row))
-
-
-def existing_inputs(connection: Connection, run_ids: Sequence[str]) -> list[tuple[str, str, Any]]:
-    """(id, workflow, input) of the runs that are there already."""
-    found = connection.execute(select(runs.c.id, runs.c.workflow, runs.c.input).where(runs.c.id.in_(run_ids)))
-    return [(row.id, row.workflow, row.input) for row in found]
-
-
-def refuse_conflicts(start: Start, existing: Iterable[tuple[str, str, Any]]) -> None:
-    """Starting the same thing twice is fine; starting another thing under the same id is not."""
-    for run_id, its_workflow, its_input in existing:
-        if its_workflow != start.workflow.name:
-            raise RunConflict(run_id, f"of workflow {its_workflow!r}, not {start.workflow.name!r}")
-        if not same(its_input, load(start.inputs[run_id])):
-            raise RunConflict(run_id, "with another input")

@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 import redis
+from psycopg.rows import dict_row
 from pydantic import BaseModel, Field
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
@@ -41,6 +42,7 @@ from rival_client.db.database_urls import libpq_url, sqlalchemy_url
 from rival_client.settings import Settings
 from rival_workers import StepError, step
 from tests.support.inline import Inline
+from tests.support.locks import until_blocked
 from tests.support.output import whole
 
 
@@ -687,6 +689,106 @@ def test_many_runs_and_a_conflict_in_the_producers_own_transaction(world: World,
         world.inline.keeper.run_once()
         assert {message.run_id for message in world.inline.doorbell.take()} >= set(ids[1:])
         world.api.settle(joined.connection.close())
+
+
+def leftovers(world: World) -> list[str]:
+    """The runs that have rows, of any table that a start writes."""
+    with world.inline.store.database.autocommit() as connection:
+        rows = connection.exec_driver_sql("SELECT id FROM rival_runs UNION SELECT run_id FROM rival_labels")
+        return sorted(rows.scalars())
+
+
+#: Options of `run_many`, and the ids of which the last one is another run already.
+CONFLICTS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "two": ({}, ["new", "taken"]),
+    "labels": ({"labels": {"tenant": "a"}}, ["new", "newer", "taken"]),
+    "the last of a second thousand": ({}, [*(f"new {n}" for n in range(1001)), "taken"]),
+    "queued": ({"singleton": "k", "on_conflict": "queue", "labels": {"a": "b"}}, ["new", "newer", "taken"]),
+    "queued, in a second thousand": (
+        {"singleton": "k", "on_conflict": "queue"},
+        [*(f"new {n}" for n in range(1001)), "taken"],
+    ),
+    "later": ({"delay": 60.0, "deadline": 600.0, "priority": "high"}, ["new", "taken"]),
+}
+
+
+@pytest.mark.parametrize("which", CONFLICTS)
+def test_a_conflict_of_many_starts_inserts_nothing_and_leaves_the_transaction(
+    world: World, url: str, which: str
+) -> None:
+    options, ids = CONFLICTS[which]
+    world.api.run("anything", "old", run_id="taken")
+    expected = ["taken"]
+    for name, open_ in joined_forms(world, url):
+        joined = open_()
+        world.api.run("anything", 1, run_id=f"{name} before", connection=joined.connection)
+        with pytest.raises(RunConflict, match="Run 'taken' exists already, with another input"):
+            world.api.run_many("anything", range(len(ids)), run_ids=ids, connection=joined.connection, **options)
+        world.api.run("anything", 2, run_id=f"{name} after", connection=joined.connection)
+        joined.commit()
+        world.api.settle(joined.connection.close())
+        expected += [f"{name} before", f"{name} after"]
+        assert leftovers(world) == sorted(expected), name
+    world.inline.keeper.run_once()
+    world.inline.drain()
+    assert {run.status for run in world.api.runs()} == {"completed"}
+    with pytest.raises(RunConflict):
+        world.api.run_many("anything", range(len(ids)), run_ids=ids, **options)
+    assert leftovers(world) == sorted(expected)
+
+
+def test_a_conflict_leaves_the_runs_that_the_transaction_has_started_before(world: World, url: str) -> None:
+    for name, open_ in joined_forms(world, url):
+        joined = open_()
+        one = {"connection": joined.connection}
+        world.api.run_many("anything", [1, 2], run_ids=[f"{name} 1", f"{name} 2"], **one)
+        with pytest.raises(RunConflict, match="2' exists already"):
+            world.api.run_many("anything", [1, 3, 9], run_ids=[f"{name} 1", f"{name} 3", f"{name} 2"], **one)
+        again = world.api.run_many("anything", [2, 3], run_ids=[f"{name} 2", f"{name} 3"], **one)
+        assert [one.status for one in again] == ["running", "started"]
+        joined.commit()
+        world.api.settle(joined.connection.close())
+        assert set(world.runs()) >= {f"{name} {n}" for n in (1, 2, 3)}
+
+
+def test_a_conflict_with_a_start_of_the_same_moment_inserts_nothing(world: World, url: str) -> None:
+    """Another transaction commits a run with one of the ids while this one waits for it."""
+    if url.startswith("sqlite"):
+        pytest.skip("transactions exclude each other")
+    for number, (name, open_) in enumerate(joined_forms(world, url)):
+        joined = open_()
+        ids = [f"{number} a", f"{number} b"]
+        with ThreadPoolExecutor(1) as pool, psycopg.connect(libpq_url(url)) as theirs:
+            other = Rival(url)
+            other.run("anything", "other", run_id=ids[1], connection=theirs)
+            commits = pool.submit(lambda at=theirs: (until_blocked(world.inline.store.database), at.commit()))
+            with pytest.raises(RunConflict):
+                world.api.run_many("anything", [1, 2], run_ids=ids, connection=joined.connection)
+            commits.result(20)
+            other.close()
+        joined.commit()
+        world.api.settle(joined.connection.close())
+        assert (ids[0] in world.runs(), ids[1] in world.runs()) == (False, True), name
+
+
+def test_a_connection_may_give_its_rows_in_any_form(world: World, url: str) -> None:
+    if url.startswith("sqlite"):
+        pytest.skip("psycopg's row factories")
+
+    def opened() -> Any:
+        rows: Any = {"row_factory": dict_row}
+        if world.kind == "sync":
+            return psycopg.connect(libpq_url(url), **rows)
+        return world.api.settle(psycopg.AsyncConnection.connect(libpq_url(url), **rows))
+
+    connection = opened()
+    assert [world.api.run("anything", 1, "r", connection=connection).status for _ in range(2)] == ["started", "running"]
+    assert world.api.send_event("paid", 1, connection=connection).status == "sent"
+    with pytest.raises(RunConflict):
+        world.api.run_many("anything", [1, 2], run_ids=["new", "r"], connection=connection)
+    world.api.settle(connection.commit())
+    world.api.settle(connection.close())
+    assert world.runs() == ["r"]
 
 
 def test_labels_are_kept_in_the_producers_own_transaction_too(world: World, url: str) -> None:

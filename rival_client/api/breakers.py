@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from sqlalchemy import Connection
+
 from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
+from rival_client.errors import InvalidArgument, did_you_mean
 from rival_client.model.checks import amounts, arguments
 from rival_client.model.policies.breakers import BreakerRecord
 from rival_client.sql import breakers as statements
@@ -15,11 +18,20 @@ class BreakerOperations(ClientBase):
         with self.database.autocommit() as connection:
             return statements.list_breakers(connection)
 
-    def open_breaker(self, name: str, *, seconds: float | None = None, by: str = "client") -> None:
-        """Stop the calls of all steps with this circuit breaker, for some seconds or until it is closed."""
-        name, by = arguments.name("name", name), arguments.name("by", by)
+    def open_breaker(self, name: str, *, seconds: float | None = None, by: str = "client", force: bool = False) -> None:
+        """Stop the calls of all steps with this circuit breaker, for some seconds or until it is closed. `force`: also
+        if no registered workflow and no rule of the fleet has it.
+        """
+        name, by, force = arguments.name("name", name), arguments.name("by", by), arguments.flag("force", force)
         until = None if seconds is None else amounts.seconds("seconds", seconds)
-        self.database.transact(lambda own: statements.open_breaker(own, name, until, by))
+
+        def open_it(own: Connection) -> None:
+            if not force and name not in (known := statements.known_breakers(own)):
+                unknown = f"no registered workflow has a circuit breaker {name!r}{did_you_mean(name, known)}"
+                raise InvalidArgument("name", f"{unknown}: give force for one that only runs or later workflows have.")
+            statements.open_breaker(own, name, until, by)
+
+        self.database.transact(open_it)
 
     def close_breaker(self, name: str, *, by: str = "client") -> bool:
         """Let the steps with this circuit breaker be called again. False: it is not open."""

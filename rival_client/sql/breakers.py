@@ -10,8 +10,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 from rival_client.db.failure_tables import breaker_failures, breakers
 from rival_client.db.types import after, now
 from rival_client.model.policies.breakers import BreakerRecord, BreakerState
+from rival_client.model.workflow_info import breakers_in
 from rival_client.sql.breaker_waits import call_waiting
+from rival_client.sql.fleet_rules import list_rules
 from rival_client.sql.recovery import chosen
+from rival_client.sql.workflows import list_workflows
 
 #: No attempt probes.
 NO_PROBE: dict[str, Any] = {"probe_run": None, "probe_path": None, "probe_token": None, "successes": 0}
@@ -90,3 +93,10 @@ def reset_breaker(connection: Connection, name: str) -> bool:
 
 def breaker_names(connection: Connection) -> list[str]:
     return list(connection.scalars(select(breakers.c.name)))
+
+
+def known_breakers(connection: Connection) -> set[str]:
+    """The circuit breakers that exist, and those of the registered workflows and of the rules of the fleet."""
+    registered = (breakers_in(info.policies) for info in list_workflows(connection))
+    of_rules = (breakers_in(dict(one.rule.options)) for one in list_rules(connection))
+    return set(breaker_names(connection)).union(*registered, *of_rules)

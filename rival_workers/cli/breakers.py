@@ -7,10 +7,7 @@ from typing import Any
 
 import click
 
-from rival_client import Rival
-from rival_client.errors import did_you_mean
 from rival_client.model.policies.breakers import BreakerRecord
-from rival_client.model.workflow_info import breakers_in
 from rival_workers.cli.completion import complete_breakers
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.display.formats import time_text
@@ -53,19 +50,9 @@ def _row(one: BreakerRecord) -> tuple[Any, ...]:
 def open_(name: str, seconds: float | None, force: bool, by: str | None, as_json: bool) -> int:
     """Stop the calls of all steps with the circuit breaker NAME."""
     with open_rival() as rival:
-        if not (force or name in (known := _known(rival))):
-            what = f"No registered workflow has a circuit breaker {name!r}{did_you_mean(name, known)}."
-            raise click.UsageError(f"{what} Give --force for one that only runs or later workflows have.")
-        rival.open_breaker(name, seconds=seconds, by=operator_name(by))
+        rival.open_breaker(name, seconds=seconds, by=operator_name(by), force=force)
     _changed(name, "open", True, as_json)
     return 0
-
-
-def _known(rival: Rival) -> set[str]:
-    """The circuit breakers that exist, and those of the registered workflows and of the rules of the fleet."""
-    registered = [breakers_in(info.policies) for info in rival.workflows()]
-    of_rules = [breakers_in(dict(one.rule.options)) for one in rival.policies()]
-    return {one.name for one in rival.breakers()}.union(*registered, *of_rules)
 
 
 @breaker.command()

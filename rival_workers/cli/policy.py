@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from rival_client.model.policies.matchers import matcher_problems
+from rival_client.model.policies.plan_rules import without_effect
 from rival_client.model.policies.policy_explanation import ExplainedField
 from rival_client.model.policies.rulebook import FleetRule
 from rival_client.model.workflow_info import unmatched
@@ -124,7 +125,8 @@ def set_(
         )
     with open_rival() as rival:
         rule = rival.set_policy(match, options, workflow=workflow, reason=reason, until=until, by=operator_name(by))
-        warnings = unmatched(rule.rule.match, rival.workflows())
+        registered = rival.workflows()
+    warnings = [*unmatched(rule.rule.match, registered), *without_effect(rule.rule, registered)]
     for warning in warnings:
         click.echo(f"rival: {warning}", err=True)
     if as_json:

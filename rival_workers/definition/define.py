@@ -12,7 +12,7 @@ from pydantic import BaseModel, TypeAdapter
 from rival_client.errors import InvalidArgument
 from rival_client.model.checks import arguments
 from rival_client.model.kinds import FLOW
-from rival_client.model.policies.run_policies import RunPolicies, unknown_steps
+from rival_client.model.policies.plan_rules import misplaced_options, unknown_steps
 from rival_workers.definition.call_places import Place
 from rival_workers.definition.function_calls import Resolve
 from rival_workers.definition.given_rules import read_rules
@@ -127,12 +127,14 @@ def _check_plan(name: str, builder: PlanBuilder, body: Body, results: Any, whole
     if builder.incomplete:
         return Reading()
     plan = Plan(nodes=body)
+    policies = Policies(name, plan, builder.document)
+    nodes = [policies.node(place) for place in plan.places.values()]
     if builder.policies.rules:
-        builder.problems += unknown_steps(RunPolicies(builder.policies.rules), name, plan.model_dump(mode="json"))
-        builder.problems += _rules_for_flows(name, builder, plan)
+        builder.problems += unknown_steps(builder.policies.rules, nodes, name)
+        builder.problems += _rules_for_flows(name, builder, policies)
     if whole.schedule is not None and (rules := whole.schedule.options.policies) is not None:
-        unknown = unknown_steps(rules, name, plan.model_dump(mode="json"))
-        builder.problems += [f"schedule: {problem}" for problem in unknown]
+        found = unknown_steps(rules.rules, nodes, name) + misplaced_options(rules.rules, nodes, name)
+        builder.problems += [f"schedule: {problem}" for problem in found]
     builder.problems += type_results(plan, builder.returns, results)
     builder.problems += _unfit_fallbacks(builder)
     reading = check_reading(plan, builder.calls)
@@ -140,11 +142,10 @@ def _check_plan(name: str, builder: PlanBuilder, body: Body, results: Any, whole
     return reading
 
 
-def _rules_for_flows(name: str, builder: PlanBuilder, plan: Plan) -> Iterator[str]:
+def _rules_for_flows(name: str, builder: PlanBuilder, policies: Policies) -> Iterator[str]:
     """Problems of the rules that match no node of the plan: they are for the steps that its flows call. Nested
     workflows have rules of their own."""
-    policies = Policies(name, plan, builder.document)
-    own = [policies.node(place) for place in plan.places.values() if policies.is_own(place)]
+    own = [policies.node(place) for place in policies.plan.places.values() if policies.is_own(place)]
     if any(node.kind == FLOW for node in own):
         yield from builder.policies.misplaced_in_flows(name, own)
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rival_client.model.kinds import STEP
 from rival_client.model.policies.matchers import Matcher, Node
 from rival_client.model.policies.option_fields import can_have
+from rival_client.model.policies.plan_rules import may_match_in_flows
 from rival_client.model.policies.policy_rules import Rule
 from rival_workers.definition.misplaced_options import not_in_flows, what_it_is
 from rival_workers.definition.options import PolicyOptions
@@ -65,18 +65,12 @@ class RuleSet:
     def misplaced_in_flows(self, workflow: str, nodes: Sequence[Node]) -> Iterator[str]:
         """Problems of the rules that match none of the `nodes` of the plan, and so are for steps that flows call."""
         for number, rule in enumerate(self.rules):
-            if not _may_match_in_flows(rule.match, workflow) or any(map(rule.match.matches, nodes)):
+            if not may_match_in_flows(rule.match, workflow) or any(map(rule.match.matches, nodes)):
                 continue
             found = not_in_flows(rule.options)
             if self.hooks[number]:
                 found.append("option hooks: give them to the flow, in a rule for of_kind('flow') or to the workflow")
             yield from (f"policies[{number}]: for steps of a flow: {problem}" for problem in found)
-
-
-def _may_match_in_flows(match: Matcher, workflow: str) -> bool:
-    """Whether it can match steps that flows of this workflow call."""
-    is_possible = match.workflow in (None, workflow) and (not match.kind or STEP in match.kind)
-    return is_possible and all(_may_match_in_flows(one, workflow) for one in match.all)
 
 
 def _asked(tag: str, predicate: Predicate, node: Node) -> bool:

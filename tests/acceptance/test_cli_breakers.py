@@ -8,13 +8,13 @@ from tests.acceptance.conftest import Cli
 def test_a_breaker_is_opened_listed_closed_and_reset(shop: Cli) -> None:
     shop("breaker", "ls").prints("no circuit breakers")
     shop("breaker", "open", "openai", code=2).complains(
-        "rival: No registered workflow has a circuit breaker 'openai'. Give --force for one that only runs or later "
-        "workflows have. (see `rival breaker open --help`)"
+        "rival: Invalid argument name: no registered workflow has a circuit breaker 'openai': give force for one that "
+        "only runs or later workflows have."
     )
     shop("breaker", "open", "openai", "--by", "ana", "--force").prints("openai is open")
     shop("breaker", "open", "opnai", code=2).complains(
-        "rival: No registered workflow has a circuit breaker 'opnai' (did you mean 'openai'?). Give --force for one "
-        "that only runs or later workflows have. (see `rival breaker open --help`)"
+        "rival: Invalid argument name: no registered workflow has a circuit breaker 'opnai' (did you mean 'openai'?): "
+        "give force for one that only runs or later workflows have."
     )
     shop("breaker", "ls").prints(
         """

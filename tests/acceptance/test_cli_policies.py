@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from rival_client import Rival
+from rival_client.settings import Settings
+from rival_workers import create_workflow, step
+from rival_workers.store import open_store
 from tests.acceptance.conftest import Cli
 
 
@@ -52,4 +55,18 @@ def test_a_rule_that_matches_nothing_is_set_with_a_warning(shop: Cli) -> None:
     shop("policy", "set", "timeout=1", "--all", "--until", "yesterday", code=2).complains(
         "rival: Invalid value for '--until': 'yesterday': give a duration such as 2h, a time of day such as 18:00, or "
         "an ISO time such as 2026-01-31T18:00+01:00. (see `rival policy set --help`)"
+    )
+
+
+def test_an_option_that_some_nodes_cannot_have_is_set_with_a_warning(shop: Cli, settings: Settings) -> None:
+    store = open_store(settings.require_database())
+    sort = create_workflow("sort").branch("check", when=bool, then=[step(bool, name="a")]).build()
+    store.register_workflow(sort.name, sort.plan, sort.input_schema, sort.description)
+    store.close()
+    warning = "a branch has no option 'deadline': the rule does not change it there"
+    assert shop("policy", "set", "deadline=60", "timeout=5", "--all").err.strip() == f"rival: {warning}"
+    assert shop("policy", "set", "deadline=60", "--match", "name=check", "--json").json["warnings"] == [warning]
+    assert shop("policy", "set", "deadline=60", "--match", "name=a", "--json").json["warnings"] == []
+    shop("policy", "set", "deadline=60", "--match", "kind=step,branch", code=2).complains(
+        "rival: Invalid argument rule: the rule: option 'deadline': nodes of kind branch cannot have it."
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from rival_client import AsyncRival
+from rival_client import AsyncRival, InvalidArgument
 from rival_client.db import conflict_retries
 from rival_client.model.policies.breakers import Breaker
 from rival_client.sql.breakers import list_breakers, open_breaker, reset_breaker
@@ -224,10 +224,24 @@ def test_operators_open_close_and_reset_breakers(inline: Inline) -> None:
     assert inline.rival.breakers() == []
 
 
+def test_a_breaker_that_nothing_uses_is_opened_only_by_force(inline: Inline) -> None:
+    define(inline)
+    with pytest.raises(InvalidArgument) as refused:
+        inline.rival.open_breaker("opnai")
+    unknown = "no registered workflow has a circuit breaker 'opnai' (did you mean 'openai'?)"
+    assert refused.value.problem == f"{unknown}: give force for one that only runs or later workflows have."
+    assert inline.rival.breakers() == []
+    inline.rival.open_breaker("opnai", force=True)
+    inline.rival.set_policy("ask", {"circuit_breaker": breaker("of a rule")})
+    for name in ("opnai", "openai", "of a rule"):
+        inline.rival.open_breaker(name)
+    assert [one.name for one in inline.rival.breakers()] == ["of a rule", "openai", "opnai"]
+
+
 def test_the_async_client_has_the_same_verbs(inline: Inline) -> None:
     async def use() -> list[Any]:
         rival = AsyncRival(sync=inline.rival)
-        await rival.open_breaker("b", seconds=5)
+        await rival.open_breaker("b", seconds=5, force=True)
         [one] = await rival.breakers()
         return [one.state, await rival.close_breaker("b"), await rival.reset_breaker("b")]
 

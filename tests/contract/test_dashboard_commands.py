@@ -101,7 +101,7 @@ def site(file_url: str) -> Iterator[Site]:
         inline.rival.run(workflow, {}, run_id)
     inline.drain()
     inline.rival.schedule("w", "0 4 * * *", name="s")
-    inline.rival.open_breaker("bank")
+    inline.rival.open_breaker("bank", force=True)
     inline.rival.set_policy({"name": "none"}, {"timeout": 9})
     opened = Site(inline)
     yield opened

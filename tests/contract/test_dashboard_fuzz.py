@@ -88,7 +88,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
         inline.rival.run(workflow, {"password": "hunter2"}, run_id)
     inline.drain()
     inline.rival.schedule("waits", "0 3 * * *", name="s")
-    inline.rival.open_breaker("bank")
+    inline.rival.open_breaker("bank", force=True)
     inline.rival.send_event("nobody", {}, event_id="e")
     opened = Site(inline, users=users)
     yield opened

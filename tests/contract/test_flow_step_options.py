@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from rival_client import InvalidArgument
 from rival_client.model.policies.option_fields import FIELDS
 from rival_workers import (
     DefinitionError,
@@ -446,29 +447,47 @@ def works_at_the_fourth() -> str:
     return "again and again"
 
 
-@pytest.mark.parametrize("layer", ["run", "fleet"])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"fallback": retry_with(model="mini")},
-        {"fallback": retry_with(model="mini"), "on_failure": "fallback"},
-        {"on_failure": "dead_letter"},
-        {"on_timeout": "retry"},
-        {"circuit_breaker": breaker("b"), "deadline": 60},
-    ],
-    ids=["retry_with", "fallback", "dead_letter", "on_timeout", "others"],
-)
-def test_what_a_rule_for_many_steps_has_and_a_flows_step_cannot_have_does_not_change_it(
-    inline: Inline, options: Any, layer: str
-) -> None:
+FOR_MANY: dict[str, dict[str, Any]] = {
+    "retry_with": {"fallback": retry_with(model="mini")},
+    "fallback": {"fallback": retry_with(model="mini"), "on_failure": "fallback"},
+    "dead_letter": {"on_failure": "dead_letter"},
+    "others": {"circuit_breaker": breaker("b"), "deadline": 60},
+}
+
+
+@pytest.mark.parametrize("what", FOR_MANY)
+def test_what_a_rule_of_the_fleet_has_and_a_flows_step_cannot_does_not_change_it(inline: Inline, what: str) -> None:
     define(inline, lambda ctx: ctx.step(works_at_the_fourth))
-    if layer == "fleet":
-        inline.rival.set_policy(default, options)
-        inline.keeper.run_once()
-    inline.rival.run("f", None, "r", policies=[(default, options)] if layer == "run" else None)
+    inline.rival.set_policy(default, FOR_MANY[what])
+    inline.keeper.run_once()
+    assert_fails_at_once(inline)
+
+
+def assert_fails_at_once(inline: Inline, **options: Any) -> None:
+    inline.rival.run("f", None, "r", **options)
     inline.drain()
     assert (inline.rival.state("r").status, calls["attempts"]) == ("failed", 1)
     assert (inline.rival.state("r").error or {})["message"] == "f/works_at_the_fourth: ValueError: boom"
+
+
+@pytest.mark.parametrize("what", FOR_MANY)
+def test_what_a_rule_of_a_run_has_and_a_flows_step_cannot_is_refused(inline: Inline, what: str) -> None:
+    define(inline, lambda ctx: ctx.step(works_at_the_fourth))
+    with pytest.raises(InvalidArgument) as refused:
+        inline.rival.run("f", None, "r", policies=[(default, FOR_MANY[what])])
+    for name in FOR_MANY[what].keys() - ({"on_failure"} if what == "fallback" else set()):
+        says = "has no option" if name in ("circuit_breaker", "deadline") else "cannot have this"
+        assert f"policies[0]: a step of a flow {says} {name!r}: choose other steps with a matcher" in str(refused.value)
+    assert inline.rival.runs() == []
+
+
+@pytest.mark.parametrize("layer", ["run", "fleet"])
+def test_a_rule_that_says_what_follows_from_a_timeout_does_not_retry_errors(inline: Inline, layer: str) -> None:
+    define(inline, lambda ctx: ctx.step(works_at_the_fourth))
+    if layer == "fleet":
+        inline.rival.set_policy(default, {"on_timeout": "retry"})
+        inline.keeper.run_once()
+    assert_fails_at_once(inline, policies=[(default, {"on_timeout": "retry"})] if layer == "run" else None)
 
 
 IN_RULES = {

@@ -13,10 +13,10 @@ from sqlalchemy import insert, select, text, update
 from rival_client.db.run_tables import earlier_policies, workflows
 from rival_client.db.types import clock
 from rival_client.errors import InvalidArgument, NotPossible
-from rival_client.model.policies.matchers import default, labelled, named, of_kind, tagged
+from rival_client.model.policies.matchers import default, every, labelled, named, of_kind, tagged
 from rival_client.model.rebuild import rebuild
 from rival_client.sql import fleet_rules
-from rival_workers import flow, for_each, step, workflow
+from rival_workers import DefinitionError, Schedule, branch, flow, for_each, step, workflow
 from rival_workers.definition.define import define_workflow
 from rival_workers.store.claim_records import Claim
 from tests.support.inline import Inline
@@ -848,3 +848,92 @@ def test_a_schedule_keeps_its_rules_when_its_workflow_loses_a_step(inline: Inlin
     run_id = inline.rival.fire_schedule("s")
     inline.drain()
     assert inline.rival.state(run_id).status == "completed"
+
+
+# -- options that some nodes cannot have ------------------------------------------------------------------
+
+MIXED = (
+    step(work, name="charge", tags="bank"),
+    step(work, name="ship", execution_mode="external"),
+    for_each("lines", items=lambda: [1], do=[step(work, name="pack")]),
+    branch("check", when=lambda: True, then=[step(work, name="send")]),
+)
+MISPLACED: dict[str, tuple[Any, list[str]]] = {
+    "of all kinds": (
+        [(default, {"deadline": 60, "timeout": 5})],
+        ["policies[0]: a for_each has no option 'deadline'", "policies[0]: a branch has no option 'deadline'"],
+    ),
+    "of a name": ([("check", {"fallback": {"value": 5}})], ["policies[0]: a branch has no option 'fallback'"]),
+    "of a path": ([({"path": "lines"}, {"delay": 5})], ["policies[0]: a for_each has no option 'delay'"]),
+    "of an external step": (
+        [(named("sh.*"), {"circuit_breaker": {"name": "b"}})],
+        ["policies[0]: an external step has no option 'circuit_breaker'"],
+    ),
+    "of two rules": (
+        [("charge", {"timeout": 5}), ("check", {"delay": 5}), (default, {"deadline": 60})],
+        ["policies[1]: a branch has no option 'delay'", "policies[2]: a for_each has no option 'deadline'"],
+    ),
+}
+PLACED: dict[str, Any] = {
+    "what all have": [(default, {"timeout": 60, "max_retries": 1, "queue_timeout": 5})],
+    "the mode": [(default, {"execution_mode": "inline"})],
+    "an earlier rule": [("lines", {"timeout": 5}), ("check", {"timeout": 5}), (default, {"deadline": 60})],
+    "of kinds": [(of_kind("step"), {"deadline": 60})],
+    "of a tag": [(tagged("bank"), {"circuit_breaker": {"name": "b"}})],
+    "of other labels": [(every(labelled(tenant="x"), default), {"deadline": 60})],
+    "of another workflow": [({"workflow": "other"}, {"deadline": 60})],
+}
+
+
+@pytest.mark.parametrize("what", MISPLACED)
+def test_a_rule_of_a_run_with_an_option_that_a_matched_node_cannot_have_is_refused(inline: Inline, what: str) -> None:
+    policies, problems = MISPLACED[what]
+    inline.define("w", *MIXED)
+    for start in (
+        lambda: inline.rival.run("w", {}, policies=policies),
+        lambda: inline.rival.run_many("w", [{}], policies=policies),
+        lambda: inline.rival.schedule("w", 60, name="s", policies=policies),
+    ):
+        with pytest.raises(InvalidArgument) as refused:
+            start()
+        found = "; ".join(f"{one}: choose other steps with a matcher" for one in problems)
+        assert refused.value.problem == f"{found}."
+    with pytest.raises(DefinitionError) as wrong:
+        define_workflow("w", MIXED, schedule=Schedule(60, policies=policies))
+    assert all(f"schedule: {one}" in str(wrong.value) for one in problems)
+    assert list(inline.rival.runs()) == []
+
+
+@pytest.mark.parametrize("what", PLACED)
+def test_a_rule_of_a_run_whose_options_all_matched_nodes_can_have_is_accepted(inline: Inline, what: str) -> None:
+    inline.define("w", *MIXED)
+    assert inline.rival.run("w", {}, policies=PLACED[what], labels={"tenant": "acme"}).status == "started"
+
+
+def test_a_rule_of_a_run_is_checked_with_its_labels(inline: Inline) -> None:
+    inline.define("w", *MIXED)
+    with pytest.raises(InvalidArgument, match="a branch has no option 'deadline'"):
+        inline.rival.run("w", {}, policies=[(labelled(tenant="x"), {"deadline": 60})], labels={"tenant": "x"})
+
+
+@pytest.mark.parametrize(
+    ("match", "options", "problem"),
+    [
+        (of_kind("step", "branch"), {"deadline": 60}, "option 'deadline': nodes of kind branch cannot have it"),
+        (of_kind("flow"), {"circuit_breaker": {"name": "b"}}, "option 'circuit_breaker': nodes of kind flow cannot"),
+        (every(of_kind("loop", "step"), named("a.*")), {"fallback": {"value": 5}}, "nodes of kind loop cannot have it"),
+    ],
+)
+def test_a_rule_with_an_option_that_a_kind_cannot_have_is_refused_with_the_kind(
+    inline: Inline, match: Any, options: Any, problem: str
+) -> None:
+    """Also where it is not known which workflows it is for."""
+    inline.define("w", step(work, name="a"))
+    for give in (
+        lambda: inline.rival.set_policy(match, options),
+        lambda: inline.rival.run("w", {}, policies=[(match, options)]),
+    ):
+        with pytest.raises(InvalidArgument) as refused:
+            give()
+        assert problem in refused.value.problem
+    inline.rival.set_policy(of_kind("step", "flow"), {"delay": 5})

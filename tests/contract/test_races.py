@@ -515,6 +515,27 @@ def test_of_a_finish_and_the_deadline_of_the_step_the_first_one_counts(
     assert pg_stage.run()["status"] == ("completed" if faster == "finish" else "failed")
 
 
+@pytest.mark.parametrize("faster", ["claim", "queue timeout"])
+def test_of_a_claim_and_the_queue_timeout_of_the_step_the_first_one_counts(
+    pg_stage: Stage, crossing: Crossing, faster: str
+) -> None:
+    """With a limit: test_limit_races.py."""
+    pg_stage.begin(executor=None)
+    late = End("failed", error={"type": "QueueTimeout", "message": "x"}, hard=True, outcome="expired")
+    by_keeper = Claim("r", "a", pg_stage.step()["timeout_token"], "timeout_token")
+    operations: dict[str, Callable[[], object]] = {
+        "claim": lambda: pg_stage.store.claim_step(Claim("r", "a", 0), None, "e1"),
+        "queue timeout": lambda: pg_stage.store.finish_step(by_keeper, late, FAILS, claim_for=None),
+    }
+    crossing.hold(HOLD_STEP)
+    done = {name: crossing.arrive(operations[name]) for name in sorted(operations, key=lambda one: one != faster)}
+    crossing.clear()
+    found = {name: future.result(10) is not None for name, future in done.items()}
+    assert found == {name: name == faster for name in operations}
+    statuses = ("running", "running") if faster == "claim" else ("failed", "failed")
+    assert (pg_stage.run()["status"], pg_stage.step()["status"]) == statuses
+
+
 def test_of_two_retries_at_once_only_as_many_are_made_as_the_budget_allows(pg_stage: Stage, crossing: Crossing) -> None:
     pg_stage.begin(what=first(LANES))
     claims = [Claim("r", "both/a", 1), pg_stage.claim(Claim("r", "both/b", 0), "e2")]

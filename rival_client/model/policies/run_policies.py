@@ -6,15 +6,15 @@ name, as a tag.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rival_client.errors import InvalidArgument, did_you_mean
+from rival_client.errors import InvalidArgument
 from rival_client.model.checks.argument_errors import shown
-from rival_client.model.kinds import FLOW, FOR_EACH, LOOP
 from rival_client.model.policies.matchers import Matcher, read_matcher
 from rival_client.model.policies.option_conflicts import not_inline
+from rival_client.model.policies.plan_rules import not_of_kinds
 from rival_client.model.policies.policy_options import RULE_OPTIONS, checked_options
 from rival_client.model.policies.policy_rules import Rule, load_rule
 from rival_client.model.policies.step_config import StepConfig
@@ -24,8 +24,6 @@ PoliciesMode = Literal["merge", "replace"]
 GivenRule = tuple[str | Matcher | Mapping[str, Any], Mapping[str, Any]]
 #: Limits are shared by all runs, and have verbs of their own.
 NOT_IN_RULES = frozenset({"concurrency_limit", "rate_limit"})
-#: Names of steps that an error lists.
-_LISTED = 20
 _NO_FUNCTION = (
     "a predicate is code: give it to the policies of the workflow, and use its name here, as tagged({name!r})"
 )
@@ -79,7 +77,7 @@ def _rule(where: str, one: Any, problems: list[str]) -> Rule:
     if "hooks" in one[1]:
         found.append("option hooks: a function is code: give it to the workflow, in a rule of its policies")
     found += [f"option {key!r} is part of the workflow, not of a rule" for key in rule.options if key in NOT_IN_RULES]
-    found += not_inline(StepConfig(**rule.options))
+    found += not_inline(StepConfig(**rule.options)) + not_of_kinds(rule)
     if rule.options.get("execution_mode") == "external":
         found.append("option 'execution_mode': that a step is external is part of the workflow, not of a rule")
     if (rule.options.get("fallback") or {}).get("shape") == "function":
@@ -97,60 +95,3 @@ def _matcher(given: Any, problems: list[str]) -> Matcher:
     name = getattr(given, "__name__", "external_api")
     problems.append(_NO_FUNCTION.format(name=name) if callable(given) else f"{shown(given)} is not a matcher")
     return Matcher()
-
-
-# -- rules and the plan of a workflow -------------------------------------------------------------------------
-
-
-def unknown_steps(policies: RunPolicies, workflow: str, plan: Mapping[str, Any]) -> list[str]:
-    """Rules that name a step, or its path, that the plan of a stored workflow does not have.
-
-    A pattern may match nothing, and so may a rule for another workflow: a list of rules can be shared by workflows. The
-    steps of a flow are known only when it runs: in a workflow with a flow every name is accepted.
-    """
-    places = list(_places(plan.get("nodes", ()), ""))
-    if any(one.kind == FLOW for one in places):
-        return []
-    workflows = {workflow, *(one.workflow for one in places)}
-    found = []
-    for number, rule in enumerate(policies.rules):
-        for match in _conditions(rule.match):
-            if match.workflow is not None and match.workflow not in workflows:
-                break
-            found += [f"policies[{number}]: {problem}" for problem in _unknown(match, workflow, places)]
-    return found
-
-
-@dataclass(frozen=True)
-class _Place:
-    name: str
-    path: str
-    kind: str
-    #: That it nests.
-    workflow: str | None
-
-
-def _places(nodes: Sequence[Mapping[str, Any]], scope: str) -> Iterator[_Place]:
-    for node in nodes:
-        kind, path = node.get("type", "step"), scope + node["name"]
-        yield _Place(node["name"], path, kind, node.get("workflow"))
-        inner = f"{path}[]/" if kind in (FOR_EACH, LOOP) else f"{path}/"
-        for body in (*(node.get(key, ()) for key in ("then", "otherwise", "do", "body")), *node.get("branches", ())):
-            yield from _places(body, inner)
-
-
-def _conditions(match: Matcher) -> Iterator[Matcher]:
-    """Conditions with a workflow come first: they decide whether the others can apply."""
-    inner = [match, *(deeper for one in match.all for deeper in _conditions(one))]
-    yield from sorted(inner, key=lambda one: one.workflow is None)
-
-
-def _unknown(match: Matcher, workflow: str, places: Sequence[_Place]) -> Iterator[str]:
-    for what, given, known in (
-        ("step", match.name, {one.name for one in places}),
-        ("path", match.path, {one.path for one in places}),
-    ):
-        if given is not None and given not in known and "*" not in given:
-            listed = ", ".join(sorted(known)[:_LISTED]) + (" and others" if len(known) > _LISTED else "")
-            hint = did_you_mean(given, known)
-            yield f"workflow {workflow!r} has no {what} {shown(given)}{hint}; it has {listed}"

@@ -12,13 +12,8 @@ from rival_client.model.checks import amounts, argument_errors, arguments
 from rival_client.model.limits.singletons import with_singleton
 from rival_client.model.payload import serialise
 from rival_client.model.policies.option_fields import FIELDS
-from rival_client.model.policies.run_policies import (
-    NOT_IN_RULES,
-    PoliciesMode,
-    RunPolicies,
-    run_policies,
-    unknown_steps,
-)
+from rival_client.model.policies.plan_rules import misplaced_options, nodes_of, unknown_steps
+from rival_client.model.policies.run_policies import NOT_IN_RULES, PoliciesMode, RunPolicies, run_policies
 from rival_client.model.starts.gathering import Gathering, batch_size
 from rival_client.model.starts.labels import labels
 from rival_client.model.starts.priorities import priority
@@ -120,8 +115,13 @@ class StartOptions:
             raise InvalidArgument("debounce" if self.gathering.postpones else "batch", f"not {why}.")
 
     def check_steps(self, workflow: WorkflowInfo) -> None:
-        """InvalidArgument if a rule names a step that the workflow does not have."""
-        if self.policies is not None and (problems := unknown_steps(self.policies, workflow.name, workflow.plan)):
+        """InvalidArgument if a rule names a step that the workflow does not have, or an option that a step that it
+        matches cannot have."""
+        if self.policies is None:
+            return
+        nodes, rules = [replace(one, labels=self.labels or {}) for one in nodes_of(workflow)], self.policies.rules
+        problems = unknown_steps(rules, nodes, workflow.name) + misplaced_options(rules, nodes, workflow.name)
+        if problems:
             raise InvalidArgument("policies", "; ".join(problems) + ".")
 
     @property

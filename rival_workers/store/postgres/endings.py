@@ -25,8 +25,7 @@ Columns = dict[str, GroupValue]
 
 def has_succeeded(claim: Claim, end: End) -> bool:
     """False for a failed attempt, even if its step has not failed, because its error is recorded; for a handler,
-    because its result is not the result of the run; and for a step with an idempotency key, because others may wait for
-    it."""
+    because its result is not the result of the run; and for a step with an idempotency key: others may wait for it."""
     if claim.guard != "execution_token" or end.outcome != statuses.COMPLETED or end.status == statuses.FAILED:
         return False
     return not end.keyed and not is_handler(claim.path)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+from rival_client.sql.reads.run_filter import RunFilter
 
 Commands = dict[str, str]
 #: Lines that a text has at most.
@@ -49,8 +52,22 @@ def each_line(lines: Iterable[str]) -> str:
 
 def call_text(method: str, /, *args: Any, **named: Any) -> str:
     """`rival.rewind('r', 'charge')`"""
-    parts = [repr(one) for one in args] + [f"{key}={value!r}" for key, value in named.items() if value is not None]
-    return f"rival.{method}({', '.join(parts)})"
+    given = ", ".join([*map(_literal, args), *_keywords(named)])
+    return f"rival.{method}({given})"
+
+
+def _keywords(named: Mapping[str, Any]) -> Iterator[str]:
+    yield from (f"{key}={_literal(value)}" for key, value in named.items() if value is not None)
+
+
+def _literal(value: Any) -> str:
+    match value:
+        case dt.datetime():
+            return f"datetime.fromisoformat({value.isoformat()!r})"
+        case RunFilter():
+            return f"RunFilter({', '.join(_keywords(vars(value)))})"
+        case _:
+            return repr(value)
 
 
 def as_json(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import shlex
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import click
 import pytest
 
+from rival_client import RunFilter
 from rival_client.model.completion_token import CompletionToken
 from rival_workers import StepError, limit, step, wait_event_step
 from rival_workers.cli.main import COMMANDS, cli
@@ -155,6 +157,18 @@ def test_an_action_shows_a_command_that_the_terminal_takes(site: Site, words: st
     assert [one.state for one in site.inline.rival.breakers()] == ["open"]
 
 
+#: What the text for Python may use beside the client.
+NAMES = {"RunFilter": RunFilter, "datetime": dt.datetime}
+
+
+@pytest.mark.parametrize("words", ACTIONS)
+def test_an_action_shows_a_call_that_the_client_takes(site: Site, words: str) -> None:
+    path, body, _ = ACTIONS[words]
+    given = None if words == "schedule rm" else {**body, "dry_run": True}
+    text = site.ask(route_of(words).method, path, json=given).json()["commands"]["python"]
+    eval(text, {**NAMES, "rival": site.inline.rival})
+
+
 def parsed(line: str) -> str:
     """The command that the line is for, its arguments read by the command line's own parser."""
     program, *words = shlex.split(line)
@@ -209,6 +223,8 @@ def test_a_bulk_action_shows_its_command(site: Site, order: dict[str, Any], shel
     assert found.json()["commands"]["shell"] == shell
     for line in shell.splitlines():
         assert parsed(line) == order["verb"]
+    done = eval(found.json()["commands"]["python"], {**NAMES, "rival": site.inline.rival})
+    assert done.verb == order["verb"].replace("-", "_")
 
 
 def test_rules_limits_breakers_and_external_steps_are_changed(site: Site) -> None:

@@ -77,7 +77,9 @@ def _action(call: Call, verb: str, order: dict[str, Any], *, dry_run: bool, prev
     result = call.board.wide_veil().hidden(order["result"])
     shown = {**order, "result": result, "filter": _shown_filter(call, order["filter"])}
     named = {"step": order["step"], "value": shown["result"], "reason": order["reason"]}
-    python = call_text("bulk", verb, shown["filter"] or order["runs"], **named)
+    chosen = RunQuery(**shown["filter"]).chosen() if shown["filter"] else order["runs"]
+    limit = order["limit"] if shown["filter"] and order["limit"] != LIMIT else None
+    python = call_text("bulk", verb, chosen, **named, limit=limit)
     body = {"verb": VERBS[verb], **{name: value for name, value in shown.items() if value is not None}}
     texts = commands(call.base, "bulk", _shell(verb, shown), python, body)
     return BulkAction(new_id(), verb, dry_run, call.by, texts, order, preview)

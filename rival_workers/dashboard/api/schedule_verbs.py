@@ -38,7 +38,8 @@ def _commands(call: Call, word: str, method: str, body: dict[str, Any], verb: st
     options = (
         {} if word != "backfill" else {key: value for key, value in body.items() if key != "limit" or value != 100}
     )
-    python = call_text(method, name, **options)
+    times = {key: moment_of(key, options[key]) for key in ("since", "until") if key in options}
+    python = call_text(method, name, **options | times)
     return commands(call.base, path, shell_text(f"schedule {word}", name, **options), python, body, verb)
 
 

@@ -40,7 +40,7 @@ def flower(port: int, address: str) -> None:
     if settings.dashboard_url is None:
         click.echo("The id of a task, in the search of `rival dashboard`, opens its attempt.", err=True)
     # The URL contains a password: `ps` would show it to all users as an argument.
-    env = settings.environment() | {"BROKER_URL": settings.broker_url}
+    env = settings.environment() | {"BROKER_URL": settings.broker_url, "CELERY_BROKER_URL": settings.broker_url}
     command = [sys.executable, "-m", "rival_workers.cli.flower", f"--address={address}", f"--port={port}"]
     os.execve(sys.executable, command, env)
 

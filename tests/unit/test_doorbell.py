@@ -53,6 +53,14 @@ def as_celery_reads_it(app: Celery, sent: StepMessage) -> tuple[VirtualMessage, 
     return message, request
 
 
+def test_the_broker_of_the_settings_replaces_that_of_celerys_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL"):
+        monkeypatch.setenv(name, "redis://other/0")
+    app = make_app(WorkerSettings(broker_url="memory://own"))
+    with app.connection_for_read() as reading, app.connection_for_write() as writing, app.pool.acquire() as pooled:
+        assert [one.hostname for one in (reading, writing, pooled)] == ["own"] * 3
+
+
 @pytest.mark.parametrize("sent", RINGS, ids=lambda sent: sent.task_id)
 def test_celery_decodes_a_message_to_its_task_id_and_arguments(app: Celery, sent: StepMessage) -> None:
     message, request = as_celery_reads_it(app, sent)

@@ -53,8 +53,22 @@ APP_SETTINGS: dict[str, Any] = {
 }
 
 
+class OwnBroker(Celery):  # type: ignore[misc]
+    """Connects to the broker of the settings. Celery itself prefers CELERY_BROKER_URL, which RIVAL_BROKER_URL or a
+    stack of `rival dev` replaces."""
+
+    own_broker: str | None = None
+
+    def connection_for_read(self, url: str | None = None, **how: Any) -> Any:
+        return super().connection_for_read(url or self.own_broker, **how)
+
+    def connection_for_write(self, url: str | None = None, *args: Any, **how: Any) -> Any:
+        return super().connection_for_write(url or self.own_broker, *args, **how)
+
+
 def make_app(settings: WorkerSettings, concurrency: int = 8) -> Celery:
-    app = Celery("rival", broker=settings.broker_url, set_as_current=False)
+    app = OwnBroker("rival", broker=settings.broker_url, set_as_current=False)
+    app.own_broker = settings.broker_url
     app.conf.update(
         APP_SETTINGS,
         task_default_queue=settings.queue,

@@ -18,6 +18,7 @@ from celery import Celery
 from rival_client import ConfigurationError, Rival
 from rival_client.settings import Settings
 from rival_workers import install
+from rival_workers.runtime.celery.install import installed_settings
 from rival_workers.store.migrations import head
 from tests.support.effort import long_but_first
 from tests.support.workers import Workers, lines_like, wait_until
@@ -231,3 +232,17 @@ print(json.dumps([loaded, sorted(name for name in proj.app.tasks if "rival" in n
 def test_a_setting_that_is_none_is_refused_at_once(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         install(Celery("x", set_as_current=False), settings=given)
+
+
+def test_an_app_without_a_broker_has_settings_for_commands_that_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RIVAL_BROKER_URL", "CELERY_BROKER_URL"):
+        monkeypatch.delenv(name, raising=False)
+    app = Celery("reads", set_as_current=False)
+    install(app, workflows="workflows")
+    found = installed_settings(app)
+    assert found is not None
+    assert found.broker_url is None
+    monkeypatch.setenv("RIVAL_BROKER_URL", "redis://own/0")
+    found = installed_settings(app)
+    assert found is not None
+    assert found.broker_url == "redis://own/0"

@@ -116,7 +116,7 @@ class InstalledWorker:
 
     def settings(self) -> WorkerSettings:
         found = WorkerSettings.from_env(**self._given)
-        url = _broker(self._app)
+        url = _broker(self._app) or found.broker_url
         if found.broker_url not in (None, url):
             differs = "RIVAL_BROKER_URL is %s, but this worker consumes from %s: it publishes there, and producers must"
             log.warning(differs, masked(found.broker_url), masked(url))
@@ -135,9 +135,10 @@ def _served(settings: WorkerSettings, consumed: Collection[str]) -> WorkerSettin
     return settings.with_(queues=",".join(served)) if is_there else None
 
 
-def _broker(app: Celery) -> str:
+def _broker(app: Celery) -> str | None:
+    """None: the app has none, so Celery would take its default, but commands that only read need no broker."""
     url = app.conf.broker_write_url
-    return url if isinstance(url, str) else ";".join(url)
+    return url if url is None or isinstance(url, str) else ";".join(url)
 
 
 def _pool(pool: Any) -> str:
@@ -155,7 +156,7 @@ def _check_app(app: Celery) -> None:
     """Checks the settings of the app without which no message would arrive."""
     if not {"json", "application/json"} & set(app.conf.accept_content):
         raise ConfigurationError("Rival's messages are JSON: add 'json' to the app's accept_content.")
-    secure = _broker(app).partition("://")[0] in ("rediss", "amqps")
+    secure = (_broker(app) or "").partition("://")[0] in ("rediss", "amqps")
     if app.conf.broker_use_ssl and not secure:
         raise ConfigurationError(
             "The app has broker_use_ssl, but producers know the broker by its URL alone: write it as rediss://… or "

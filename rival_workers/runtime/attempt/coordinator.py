@@ -6,7 +6,6 @@ It never waits for a retry or a timer: a worker takes the next message as soon a
 from __future__ import annotations
 
 import logging
-import random
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +22,7 @@ from rival_workers.engine.policies import Policies
 from rival_workers.engine.step_limits import plain_flows
 from rival_workers.runtime.attempt.attempts import Attempt, attempt_of, first_attempt
 from rival_workers.runtime.attempt.attempts import Verdict as Verdict
+from rival_workers.runtime.attempt.park_delays import ParkDelays
 from rival_workers.runtime.attempt.pipeline import AttemptPipeline
 from rival_workers.runtime.attempt.position import InPlace
 from rival_workers.runtime.attempt.runs_in_hand import Commits, commit_alone, committed
@@ -45,9 +45,6 @@ from rival_workers.store.group_commits import BeginRun, DeliverEvent
 
 log = logging.getLogger("rival.coordinator")
 
-#: Seconds for which a step is parked whose workflow this worker does not have: at random between these. Workers that
-#: wait for messages in step with each other would otherwise take the message in the same order each time.
-PARK_SECONDS = (7.5, 15.0)
 #: The number of runs whose mismatch is remembered as reported.
 MAX_MISMATCHES = 1000
 
@@ -107,6 +104,10 @@ class Coordinator(AttemptPipeline):
     @cached_property
     def _mismatches(self) -> Mismatches:
         return Mismatches()
+
+    @cached_property
+    def _park_delays(self) -> ParkDelays:
+        return ParkDelays()
 
     def begin(self, run_id: str, token: int, workflow: str, version: str) -> None:
         """Start a run. The same statement claims its first step."""
@@ -264,7 +265,7 @@ class Coordinator(AttemptPipeline):
         known = [w.version for w in self.registry if w.name == named.workflow]
         if known:
             reason = f"worker has {named.workflow!r} at version {known[0]}, not {named.version}"
-        seconds = random.uniform(*PARK_SECONDS)
+        seconds = self._park_delays.next(run_id, path)
         if path is None:
             parked = self.store.park_run(run_id, token, reason, seconds, of=named)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
+import zlib
 from pathlib import Path
 from urllib.parse import parse_qsl
 
@@ -122,6 +123,12 @@ def test_a_module_is_a_function_that_returns_its_exports() -> None:
 def test_modules_that_import_each_other_are_refused() -> None:
     with pytest.raises(ValueError, match=r"app.js -> a.js -> app.js"):
         joined({"app.js": 'import { a } from "./a.js";', "a.js": 'import { b } from "./app.js";'})
+
+
+def test_the_files_make_the_wheel_little_larger() -> None:
+    """A wheel is a zip: each file is compressed by itself."""
+    sizes = {path: len(zlib.compress(path.read_bytes(), 6)) for path in STATIC.rglob("*") if path.is_file()}
+    assert sum(sizes.values()) < 250_000, sorted(sizes.items(), key=lambda one: -one[1])[:5]
 
 
 def test_every_vendored_library_has_its_licence() -> None:

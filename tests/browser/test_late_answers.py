@@ -107,3 +107,23 @@ def test_of_another_word(open_page: OpenPage) -> None:
     word.release()
     expect(page.get_by_role("option", name="etl-60")).to_be_visible()
     expect(page.get_by_role("option", name="order-done")).to_have_count(0)
+
+
+#: What the page takes for the server's clock, against its own, in whole seconds, after answers of an age and a date.
+CLOCK = """async () => {
+    const shell = document.querySelector("script[src$='first.js']").src;
+    const { now, setServerTime } = await import(shell.replace("first.js", "format.js"));
+    return [[9, -9], [0, 3600], [0, -3600], [0, 0], [9, -3609]].map(([age, ahead]) => {
+        setServerTime(new Date(Date.now() + ahead * 1000).toUTCString(), Date.now() - age * 1000);
+        return Math.round((now() - Date.now()) / 1000);
+    });
+}"""
+
+
+def test_an_answer_that_is_read_late_does_not_move_the_clock(open_page: OpenPage) -> None:
+    """Its date may be as old as its request. One that is outside of that time is of another clock."""
+    agrees, ahead, behind, agrees_again, late_and_behind = open_page("runs").evaluate(CLOCK)
+    assert (agrees, agrees_again) == (0, 0)
+    assert 3598 <= ahead <= 3600
+    assert -3600 <= behind <= -3598
+    assert -3600 <= late_and_behind <= -3598

@@ -183,5 +183,20 @@ def test_an_order_of_the_demo_is_started_watched_rewound_and_ends(demo_link: str
     page.get_by_role("link", name="History").click()
     expect(page.get_by_role("region", name="History")).to_contain_text("rewind run")
     expect(facts).to_contain_text("completed", timeout=30_000)
+    see_the_killed_worker(page)
     page.context.close()
     assert not problems
+
+
+def see_the_killed_worker(page: Page) -> None:
+    """The demo kills the worker of its run `video`. It is in the list until its attempt is taken over."""
+    pages = page.get_by_role("navigation", name="Pages")
+    pages.get_by_role("link", name="Fleet").click()
+    takeovers = page.locator(".kpi > div").filter(has_text="Takeovers, 1 h")
+    expect(takeovers).to_have_text(re.compile(r"^Takeovers, 1 h[1-9]$|^[1-9]Takeovers, 1 h$"), timeout=60_000)
+    expect(page.get_by_role("region", name="Workers").get_by_role("cell", name="dead", exact=True)).to_have_count(0)
+    pages.get_by_role("link", name="Runs").click()
+    page.locator("tbody tr").filter(has_text="video").get_by_role("link").click()
+    expect(page.locator(".rh .facts")).to_contain_text("completed", timeout=60_000)
+    page.get_by_role("navigation", name="Views").get_by_role("link", name="History").click()
+    expect(page.get_by_role("region", name="History")).to_contain_text("taken over")

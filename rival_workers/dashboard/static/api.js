@@ -55,16 +55,17 @@ async function request(method, path, body, { signal: abort, match, quiet } = {})
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (match) headers["If-Match"] = match;
   let answer;
+  const sent = takeEarly(method, path);
+  const asked = sent ? performance.timeOrigin : Date.now();
   try {
-    answer = await (takeEarly(method, path) ?? fetch(`api/v1/${path}`, { method, headers, signal: abort, body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store" }));
+    answer = await (sent ?? fetch(`api/v1/${path}`, { method, headers, signal: abort, body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store" }));
   } catch (error) {
     if (error.name === "AbortError") throw error;
     offline.value ??= new Date().toISOString();
     throw new ApiProblem({ title: "The server does not answer", detail: "What is shown may be out of date.", code: "Offline" });
   }
   if (offline.peek()) offline.value = null;
-  const date = answer.headers.get("Date");
-  if (date && Math.abs(new Date(date) - Date.now()) > 5000) setServerTime(date);
+  setServerTime(answer.headers.get("Date"), asked);
   const content = answer.status === 204 ? null : await answer.text().then(parseJson).catch(() => null);
   if (!answer.ok) throw problemOf(answer, content);
   if (content?.cost && !quiet) cost.value = { queries: cost.peek().queries + content.cost.queries, ms: cost.peek().ms + content.cost.ms };

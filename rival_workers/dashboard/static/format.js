@@ -41,9 +41,13 @@ export const tookOf = (run, until = now()) => between(run.started_at ?? run.crea
 let skew = 0;
 /** The server's clock, as far as this browser knows it. */
 export const now = () => Date.now() + skew;
-export function setServerTime(iso) {
-  const reported = new Date(iso).getTime();
-  if (!Number.isNaN(reported)) skew = reported - Date.now();
+/** From an answer, which the server has dated to the second at some time after the request was made: the answer may have
+ *  waited long before it was read. Small differences are none. */
+export function setServerTime(date, asked) {
+  const reported = new Date(date ?? "").getTime();
+  if (Number.isNaN(reported)) return;
+  const [ahead, behind] = [reported - Date.now(), asked - reported - 1000];
+  skew = ahead > 5000 ? ahead : behind > 5000 ? -behind : 0;
 }
 
 const pad = (value, width = 2) => String(value).padStart(width, "0");

@@ -7,17 +7,17 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, func, literal_column, select, text
+from sqlalchemy import Connection, Select, Table, func, literal_column, or_, select, text
 
 from rival_client.db import metadata
 from rival_client.db.database import Database
 from rival_client.db.fleet_tables import executors
-from rival_client.db.run_tables import runs, steps
+from rival_client.db.run_tables import in_status, runs, steps
 from rival_client.db.types import after, now
 from rival_client.errors import DatabaseUnavailable
 from rival_client.model import statuses
 from rival_client.model.starts.queues import DEFAULT_QUEUE
-from rival_client.model.statuses import RUN_TERMINAL
+from rival_client.model.statuses import RUN_ACTIVE
 from rival_workers.store.sql.guards import RUNNING
 
 #: Seconds after which a due row counts as overlooked by the keepers.
@@ -152,8 +152,8 @@ def read_liveness(database: Database) -> Liveness:
 
 
 def read_backlog(database: Database) -> Backlog:
-    is_open: Select[Any] = select(literal_column("1")).where(runs.c.status.not_in(RUN_TERMINAL)).limit(1)
-    with database.autocommit() as connection:
+    is_open: Select[Any] = select(literal_column("1")).where(or_(*map(in_status, RUN_ACTIVE))).limit(1)
+    with database.without_seqscan() as connection:
         overdue = sum(_count(connection, table, table.c.ring_at < after(-OVERDUE)) for table in (runs, steps))
         # Parked rows have a `ring_at`, so the partial index can serve the condition.
         parked = sum(_count(connection, t, t.c.ring_at.is_not(None) & t.c.parked.is_not(None)) for t in (runs, steps))
@@ -242,7 +242,7 @@ class UnservedQueue:
 
 def read_unserved_queues(database: Database) -> list[UnservedQueue]:
     """Executors that have not stored their queues count as serving the fleet's own queue."""
-    with database.autocommit() as connection:
+    with database.without_seqscan() as connection:
         queue_lists = connection.scalars(select(executors.c.queues).where(executors.c.expires_at > now())).all()
         served = {queue for queues in queue_lists for queue in queues or (DEFAULT_QUEUE,)}
         # Rows that wait to start have a `ring_at`, so the partial index can serve the condition.

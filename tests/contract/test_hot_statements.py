@@ -55,6 +55,7 @@ from rival_workers.dashboard.roles import Identity
 from rival_workers.dashboard.routes import TABLE
 from rival_workers.dashboard.sessions import Sessions
 from rival_workers.dev.stack import Stack, create_database, drop_database
+from rival_workers.store import health
 from rival_workers.store.call_records import KeyClaim
 from rival_workers.store.claim_records import Claim
 from rival_workers.store.postgres import statements as postgres_statements
@@ -424,6 +425,16 @@ def test_what_the_dashboard_reads_goes_through_an_index(crowded: Stage) -> None:
         list(workflow_reads.step_times(connection, ["old-1", "old-2"]))
     for statement, plan in plans:
         assert not set(full_scans(plan)) & BIG, f"{statement}\n{json.dumps(plan, indent=1)}"
+
+
+def test_what_the_doctor_reads_goes_through_an_index(crowded: Stage) -> None:
+    reads = {name: read for name, read in vars(health).items() if name.startswith("read_")}
+    assert len(reads) > 5
+    for name, read in reads.items():
+        with explained(crowded.database.engine) as plans:
+            read(crowded.database)
+        for statement, plan in plans:
+            assert not set(full_scans(plan)) & BIG, f"{name}: {statement}\n{json.dumps(plan, indent=1)}"
 
 
 #: Where the routes of lists and of one run are asked; what another route needs.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
+import inspect
 import json
 import shlex
 from typing import Any
@@ -13,8 +15,10 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rival_client import Rival
 from rival_client.sql.reads.run_filter import RunFilter
 from rival_workers.cli.options.filter_options import as_arguments, filter_options
+from rival_workers.dashboard.api.filters import RunQuery
 
 heard: list[RunFilter] = []
 
@@ -74,3 +78,22 @@ def test_a_filter_typed_again_is_the_same_filter(chosen: RunFilter) -> None:
     again = read(*shlex.split(as_arguments(chosen)))
     assert again == chosen
     assert json.dumps(again.input) == json.dumps(chosen.input)
+
+
+def test_the_client_and_the_dashboard_have_every_field() -> None:
+    fields = {field.name for field in dataclasses.fields(RunFilter)}
+    paging = {"self", "before", "after", "limit"}
+    assert set(inspect.signature(Rival.runs).parameters) - paging == fields
+    assert set(RunQuery.model_fields) == fields
+    nothing = dict.fromkeys(fields)
+    given = nothing | {"workflow": "w", "status": "failed", "since": "1h", "until": "1h", "parent": "r", "error": "x"}
+    given |= {
+        "ended_since": "1h",
+        "ended_until": "1h",
+        "paused": True,
+        "input": "{}",
+        "result": "{}",
+        "labels": '{"a": "b"}',
+    }
+    left_out = [name for name, value in vars(RunQuery(**given).chosen()).items() if value is None]
+    assert left_out == [], "fields of the query that do not reach the filter"

@@ -68,7 +68,8 @@ def test_a_worker_killed_under_load_is_drained_within_its_lease_and_five_seconds
     # What the dead worker had in hand is all that is left once the queue is empty.
     wait_until(lambda: left() <= 16, 40, "a drained queue")
     drained = max(time.monotonic() - killed, 0)
-    wait_until(lambda: left() == 0, LEASE + 5, f"{left()} runs of a dead worker; the queue took {drained:.1f} s")
+    took = f"runs of a dead worker; the queue took {drained:.1f} s"
+    wait_until(lambda: left() == 0, LEASE + 5, lambda: f"{left()} {took}")
     assert_all_are_right(rival, run_ids, ledger)
 
 

@@ -6,6 +6,7 @@ import datetime as dt
 from pathlib import Path
 
 from rival_client import Rival
+from rival_client.model.timers import EARLY
 from tests.support.workers import Workers, wait_until
 
 SLOW = """
@@ -41,7 +42,7 @@ def test_a_run_begins_at_its_time_and_ends_by_its_deadline(rival: Rival, workers
         state = one.state()
         assert state.started_at is not None
         assert state.due_at is not None
-        assert state.started_at >= state.due_at - dt.timedelta(milliseconds=10)
+        assert state.started_at >= state.due_at - dt.timedelta(seconds=EARLY)
     result = slow.wait(timeout=30)
     assert (result.status, (result.error or {})["type"], result.failed_step) == (
         "failed",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -272,9 +273,8 @@ def test_step_level_on_error_is_invoked_exactly_once_on_terminal_failure(
 
 
 def test_run_returns_quickly_and_leaves_the_state_running(producer: Rival, diary: Diary) -> None:
-    began = time.monotonic()
+    """Before its step has ended, which holds until it is let go."""
     run = producer.run("holding", diary.input())
-    assert time.monotonic() - began < 1
     assert reach(producer, run.run_id, "running").status == "running"
     diary.let_go()
     assert producer.wait("holding", run.run_id, timeout=15).result == {"after": "held"}
@@ -404,8 +404,10 @@ def test_custom_timeout_and_poll_interval_are_respected(own: Settings, fleet: Wo
         began = time.monotonic()
         with pytest.raises(WaitTimeout):
             waiting.wait("holding", run.run_id, timeout=0.55, poll_interval=0.1)
-        assert 0.55 <= time.monotonic() - began < 2
-        assert 4 <= len(looks) <= 8
+        assert time.monotonic() - began >= 0.55
+        pauses = [after - before for before, after in pairwise(looks)]
+        assert min(pauses[:-1]) >= 0.1, "the last look is at the deadline"
+        assert 2 <= len(looks) <= 7
         diary.let_go()
         rival.wait("holding", run.run_id, timeout=15)
 

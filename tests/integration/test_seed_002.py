@@ -201,7 +201,7 @@ def test_a_timer_resumes_its_run_and_not_before_its_time(producer: Rival) -> Non
     run_id = producer.run("naps", {"seconds": 0.5}).run_id
     reach(producer, run_id, "suspended")
     assert producer.wait("naps", run_id, timeout=20).result == "rested"
-    assert 0.5 <= time.monotonic() - began < 5
+    assert time.monotonic() - began >= 0.5
 
 
 # -- children ---------------------------------------------------------------------------------------------

@@ -42,13 +42,13 @@ def test_a_running_attempt_may_finish_and_nothing_is_begun_after_it(
     rival: Rival, workers: Workers, ledger: Ledger, pool: str
 ) -> None:
     [worker] = workers.start(
-        ledger.workflow(TWO_STEPS), pool=pool, concurrency=1, continuation_budget=60, shutdown_grace=10
+        ledger.workflow(TWO_STEPS), pool=pool, concurrency=1, continuation_budget=60, shutdown_grace=60
     )
     [run_id] = start_many(rival, 1, "two-steps", seconds=1)
     wait_until(lambda: ledger.lines(run_id))
     began = time.monotonic()
     assert worker.terminate() == 0
-    assert time.monotonic() - began < 6
+    assert time.monotonic() - began < 60, "before the end of the grace period"
     first, second = rival.state(run_id).steps
     assert (first.status, first.attempts) == ("completed", 1)
     assert (second.status, second.attempts) == ("pending", 0)
@@ -81,7 +81,7 @@ def test_after_the_grace_period_the_rest_is_handed_back_and_taken_at_once(
     wait_until(lambda: ledger.lines(run_id))
     workers.start(file, lease=30)
     leaving.process.send_signal(signal.SIGTERM)
-    wait_until(lambda: len(ledger.lines(run_id)) == 2, timeout=1 + 2, what="taken by the other worker")
+    wait_until(lambda: len(ledger.lines(run_id)) == 2, what="taken by the other worker, before the lease is over")
     assert leaving.process.wait(5) == 0
     wait_for_all(rival, [run_id])
     [step] = rival.state(run_id).steps
@@ -95,10 +95,10 @@ def test_after_the_grace_period_the_rest_is_handed_back_and_taken_at_once(
 def test_an_idle_worker_leaves_at_once_and_takes_its_executors_with_it(
     rival: Rival, workers: Workers, ledger: Ledger, pool: str
 ) -> None:
-    [worker] = workers.start(ledger.workflow(TWO_STEPS), pool=pool, concurrency=2)
+    [worker] = workers.start(ledger.workflow(TWO_STEPS), pool=pool, concurrency=2, shutdown_grace=60)
     began = time.monotonic()
     assert worker.terminate() == 0
-    assert time.monotonic() - began < 6
+    assert time.monotonic() - began < 60, "an idle worker has no grace period"
     with rival.database.autocommit() as connection:
         left = connection.exec_driver_sql("SELECT count(*) FROM rival_executors").scalar()
     assert left == 0

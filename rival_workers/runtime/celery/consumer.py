@@ -70,7 +70,7 @@ class ValidatingConsumer(Consumer):  # type: ignore[misc]
 
 
 class FastReconnectConsumer(ValidatingConsumer):
-    """Reconnects to a returning broker within half a second; Celery's own pauses are 2, 4, 6 … 30 s."""
+    """Tries to reconnect after 0.5 s, then at least every two seconds; Celery's own pauses are 2, 4, 6 … 30 s."""
 
     def ensure_connected(self, conn: Any) -> Any:
         conn.ensure_connection = partial(

@@ -13,7 +13,7 @@ from tests.support.workers import wait_until
 DRAWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
-class Held:
+class LateAnswer:
     """Holds the first answer to requests of a kind back; others pass. `asked`: the server has made the answer already,
     else it makes it when it is released."""
 
@@ -50,7 +50,7 @@ def test_of_the_time_before_a_newer_run(open_page: OpenPage, site: Site) -> None
     page = open_page("runs?workflow=expense")
     page.locator("tbody tr").first.wait_for()
     page.get_by_role("status").filter(has_text="live").wait_for()
-    answer = Held(page, "**/api/v1/runs?*first=*", asked=True)
+    answer = LateAnswer(page, "**/api/v1/runs?*first=*", asked=True)
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     answer.wait()
     site.start("expense", "newer-than-the-answer", number="300", amount=1)
@@ -66,7 +66,7 @@ def test_of_another_moment(open_page: OpenPage, site: Site) -> None:
     page = open_page("runs/etl-60")
     facts = page.locator(".rh .facts")
     expect(facts).to_contain_text("completed")
-    past = Held(page, "**/runs/etl-60/past?*")
+    past = LateAnswer(page, "**/runs/etl-60/past?*")
     follow(page, f"runs/etl-60?at={first}")
     past.wait()
     page.keyboard.press("l")
@@ -82,7 +82,7 @@ def test_of_another_topic(open_page: OpenPage, site: Site) -> None:
     page = open_page("events")
     events = page.get_by_role("region", name="Events", exact=True)
     expect(events).to_contain_text("late-one")
-    one = Held(page, "**/events?topic=late-one*")
+    one = LateAnswer(page, "**/events?topic=late-one*")
     page.get_by_role("link", name="late-one").click()
     one.wait()
     expect(events.get_by_role("heading")).to_contain_text("late-one")
@@ -99,7 +99,7 @@ def test_of_another_word(open_page: OpenPage) -> None:
     page = open_page("fleet")
     page.get_by_role("heading", name="Fleet").wait_for()
     page.keyboard.press("Control+k")
-    word = Held(page, "**/runs?q=order-d*")
+    word = LateAnswer(page, "**/runs?q=order-d*")
     page.get_by_role("combobox").fill("order-d")
     word.wait()
     page.get_by_role("combobox").fill("etl-6")

@@ -30,7 +30,7 @@ def unchanged_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         del sys.modules[name]
 
 
-class Followed:
+class WatchedFiles:
     """A directory, a registry with its workflows, and a reloader that looks when the test calls it."""
 
     def __init__(self, directory: Path) -> None:
@@ -70,15 +70,15 @@ def said(workflow: WorkflowDefinition, step: str = "says") -> Any:
 
 
 @pytest.fixture
-def followed(tmp_path: Path) -> Followed:
-    made = Followed(tmp_path)
+def followed(tmp_path: Path) -> WatchedFiles:
+    made = WatchedFiles(tmp_path)
     made.write("speech.py", SPEECH)
     made.write("reloaded_words.py", "def word(): return 'one'\n")
     return made
 
 
 @pytest.mark.parametrize("path", ["", "speech.py"], ids=["directory", "file"])
-def test_a_change_in_what_files_share_is_new_code_in_the_same_version(followed: Followed, path: str) -> None:
+def test_a_change_in_what_files_share_is_new_code_in_the_same_version(followed: WatchedFiles, path: str) -> None:
     followed.follow(path)
     old = followed.newest()
     followed.look()
@@ -92,7 +92,7 @@ def test_a_change_in_what_files_share_is_new_code_in_the_same_version(followed: 
     assert followed.announced == []
 
 
-def test_other_steps_are_a_new_version_and_the_old_one_keeps_its_functions(followed: Followed) -> None:
+def test_other_steps_are_a_new_version_and_the_old_one_keeps_its_functions(followed: WatchedFiles) -> None:
     followed.follow()
     old = followed.newest()
     followed.write("reloaded_words.py", "def word(): return 'two'\n")
@@ -106,7 +106,7 @@ def test_other_steps_are_a_new_version_and_the_old_one_keeps_its_functions(follo
     assert len(followed.announced) == 1
 
 
-def test_files_that_come_are_loaded_and_those_that_go_leave_their_workflows(followed: Followed) -> None:
+def test_files_that_come_are_loaded_and_those_that_go_leave_their_workflows(followed: WatchedFiles) -> None:
     followed.follow()
     followed.write("more.py", "def one(): return 1\nsteps = [one]\n")
     followed.look()
@@ -116,14 +116,16 @@ def test_files_that_come_are_loaded_and_those_that_go_leave_their_workflows(foll
     assert {workflow.name for workflow in followed.registry} == {"more", "speech"}
 
 
-def test_another_input_is_announced_though_the_version_is_the_same(followed: Followed) -> None:
+def test_another_input_is_announced_though_the_version_is_the_same(followed: WatchedFiles) -> None:
     followed.follow()
     followed.write("speech.py", SPEECH + "Input = dict[str, int]\n")
     followed.look()
     assert followed.announced == [("speech", followed.newest().version)]
 
 
-def test_a_file_that_registers_by_itself_is_followed_too(followed: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_registers_by_itself_is_followed_too(
+    followed: WatchedFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rival_workers.definition.default_registry.default_registry", followed.registry)
     builder = "from rival_workers import create_workflow\ndef one(): return 1\ndef two(): return 2\n"
     followed.write("built.py", builder + "create_workflow('built').step(one).register()\n")
@@ -143,7 +145,7 @@ def test_a_file_that_registers_by_itself_is_followed_too(followed: Followed, mon
     ids=["syntax", "steps", "import"],
 )
 def test_a_broken_file_is_reported_once_and_everything_stays_as_it_was(
-    followed: Followed, caplog: pytest.LogCaptureFixture, broken: str, reason: str
+    followed: WatchedFiles, caplog: pytest.LogCaptureFixture, broken: str, reason: str
 ) -> None:
     followed.follow()
     old, modules = followed.newest(), modules_below([followed.directory])
@@ -163,7 +165,7 @@ def test_a_broken_file_is_reported_once_and_everything_stays_as_it_was(
     assert followed.newest().description == "mended"
 
 
-def test_each_file_is_loaded_or_refused_by_itself(followed: Followed, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_file_is_loaded_or_refused_by_itself(followed: WatchedFiles, caplog: pytest.LogCaptureFixture) -> None:
     followed.follow()
     old = followed.newest()
     caplog.set_level("INFO", "rival.reload")
@@ -189,7 +191,7 @@ def test_each_file_is_loaded_or_refused_by_itself(followed: Followed, caplog: py
     assert "half" in followed.registry
 
 
-def test_what_could_not_be_announced_is_announced_at_the_next_look(followed: Followed) -> None:
+def test_what_could_not_be_announced_is_announced_at_the_next_look(followed: WatchedFiles) -> None:
     followed.follow()
     followed.write("speech.py", SPEECH + "description = 'new'\n")
     followed.database_is_up = False
@@ -200,7 +202,7 @@ def test_what_could_not_be_announced_is_announced_at_the_next_look(followed: Fol
     assert len(followed.announced) == 1
 
 
-def test_what_is_installed_below_the_path_and_rival_itself_are_left_alone(followed: Followed) -> None:
+def test_what_is_installed_below_the_path_and_rival_itself_are_left_alone(followed: WatchedFiles) -> None:
     installed = followed.directory / ".venv" / "lib" / "site-packages"
     installed.mkdir(parents=True)
     (installed / "installed_for_test.py").write_text("")
@@ -230,7 +232,7 @@ def test_dev_follows_files_and_worker_does_so_when_asked() -> None:
     assert seen == [True, False, True]
 
 
-def test_an_unexpected_error_is_not_tried_again_before_the_next_change(followed: Followed) -> None:
+def test_an_unexpected_error_is_not_tried_again_before_the_next_change(followed: WatchedFiles) -> None:
     followed.follow()
     old = followed.newest()
     followed.write("speech.py", "class Odd(list):\n    def __iter__(self): raise OSError('odd')\nsteps = Odd([1])\n")

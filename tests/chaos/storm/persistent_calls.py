@@ -16,7 +16,7 @@ T = TypeVar("T")
 ANSWERS = (NotPossible, RunConflict, RunNotFound)
 
 
-class Patience:
+class PersistentCalls:
     """Counts what clients were refused, and every exception that is not of Rival's hierarchy."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from rival_client.model.statuses import RUN_TERMINAL
 from tests.chaos.storm.cases import CASES, Case, Input, amount
 from tests.chaos.storm.ledger import Ledger
 from tests.chaos.storm.operators import operate
-from tests.chaos.storm.persistent_calls import Patience
+from tests.chaos.storm.persistent_calls import PersistentCalls
 
 #: The part of the runs that an operator does something to.
 OPERATED = 0.15
@@ -58,7 +58,7 @@ class Producer:
     """`threads` start at most `rate` runs a second together, and none while `limit` runs are open."""
 
     def __init__(self, rival: Rival, ledger: Ledger, seed: int, rate: float, limit: int, threads: int = 6) -> None:
-        self.rival, self.ledger, self.patience = rival, ledger, Patience()
+        self.rival, self.ledger, self.patience = rival, ledger, PersistentCalls()
         self.accepted: list[Accepted] = []
         self.errors: list[str] = []
         self._seed, self._rate, self._limit = seed, rate / threads, limit

@@ -64,19 +64,35 @@ def test_bad_starts_are_refused_with_every_reason_and_create_nothing(rival: Riva
     assert rival.runs() == []
     good = {"customer": 7, "lines": ["axe"]}
     assert rival.run("order", good, run_id="x").status == "started"
-    with pytest.raises(RunConflict, match="'x' exists already, with another input"):
+    with pytest.raises(
+        RunConflict,
+        match=whole("Run 'x' exists already, with another input. Use another run id, or none to have one made."),
+    ):
         rival.run("order", good | {"customer": 8}, run_id="x")
     assert rival.wait("order", "x", timeout=15).result == 7
     assert [run.input for run in rival.runs()] == [good]
-    with pytest.raises(RunNotFound, match="Unknown run 'y'"):
+    with pytest.raises(RunNotFound, match=whole("Unknown run 'y'. `rival ls` lists the runs.")):
         rival.cancel("y")
 
 
 REASONS = {
-    "unjson": r"the result of step 'unjson' .* is not JSON",
-    "huge": r"the result of step 'huge' .* is 5,002 bytes, over the limit of 2,000",
-    "nul": r"the result of step 'nul' .* holds a NUL character",
-    "notes": r"the state of step 'notes' .* is not JSON",
+    "unjson": (
+        "Run '…' of workflow 'unjson' failed at step 'unjson': InvalidPayload: the result of step 'unjson' "
+        "of run '…' is not JSON: set is not JSON"
+    ),
+    "huge": (
+        "Run '…' of workflow 'huge' failed at step 'huge': InvalidPayload: the result of step 'huge' of run "
+        "'…' is 5,002 bytes, over the limit of 2,000. Store large things elsewhere and pass a reference, or "
+        "raise RIVAL_MAX_PAYLOAD."
+    ),
+    "nul": (
+        "Run '…' of workflow 'nul' failed at step 'nul': InvalidPayload: the result of step 'nul' of run "
+        "'…' holds a NUL character (\\u0000), which Postgres cannot store"
+    ),
+    "notes": (
+        "Run '…' of workflow 'notes' failed at step 'notes': InvalidPayload: the state of step 'notes' of "
+        "run '…' is not JSON: object is not JSON"
+    ),
 }
 
 
@@ -87,7 +103,7 @@ def test_a_result_that_cannot_be_stored_fails_the_step_with_that_reason(rival: R
         assert (result.status, result.failed_step) == ("failed", workflow)
         assert result.error is not None
         assert result.error["type"] == "InvalidPayload"
-        with pytest.raises(RunFailed, match=reason):
+        with pytest.raises(RunFailed, match=whole(reason)):
             result.unwrap()
 
 

@@ -17,7 +17,7 @@ from rival_workers.cli.doctor.broker_checks import check_broker
 from rival_workers.dev.broker_server import BrokerServer
 from rival_workers.runtime.celery.broker_access import require_access
 from rival_workers.settings import WorkerSettings
-from tests.support.output import is_printed
+from tests.support.output import is_printed, whole
 from tests.support.workers import Workers, lines_like, wait_until
 
 WORKFLOW = """
@@ -105,7 +105,13 @@ def test_the_lines_that_are_given_lead_to_enough_rights(guarded: Guarded, what: 
 
 def test_a_prefix_is_enough(guarded: Guarded) -> None:
     guarded.allow("~team:* &team:* +@all -@dangerous")
-    with pytest.raises(ConfigurationError, match=r"ACL SETUSER fleet &team:/0.celery.pidbox$"):
+    with pytest.raises(
+        ConfigurationError,
+        match=whole(
+            "User 'fleet' lacks rights at the broker redis://fleet:***@… that a worker needs: PSUBSCRIBE on "
+            "channel 'team:/0.celery.pidbox'. Add the rights: ACL SETUSER fleet &team:/0.celery.pidbox"
+        ),
+    ):
         require_access(guarded.settings(key_prefix="team:"))
     guarded.allow("~team:* &team:* &team:/0.celery.pidbox +@all -@dangerous")
     require_access(guarded.settings(key_prefix="team:"))
@@ -115,7 +121,13 @@ def test_a_prefix_is_enough(guarded: Guarded) -> None:
 
 def test_a_wrong_password_is_said_so(guarded: Guarded) -> None:
     guarded.allow(EVERYTHING)
-    with pytest.raises(ConfigurationError, match=r"redis://fleet:\*\*\*@.* refuses the login"):
+    with pytest.raises(
+        ConfigurationError,
+        match=whole(
+            "The broker at redis://fleet:***@… refuses the login (invalid username-password pair or user is "
+            "disabled.). Check user and password in RIVAL_BROKER_URL."
+        ),
+    ):
         require_access(guarded.settings(password="wrong"))
     [check] = [check for check in check_broker(guarded.settings(password="wrong")) if check.status == "fail"]
     assert check.message == (

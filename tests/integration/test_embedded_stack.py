@@ -32,6 +32,7 @@ from rival_workers.dev.stack import create_database, drop_database, open_stack
 from rival_workers.dev.stack_files import read_state
 from rival_workers.dev.stack_paths import StackPaths
 from rival_workers.dev.supervisor import ATTEMPTS, WITHIN, RestartBudget
+from tests.support.output import whole
 from tests.support.workers import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -346,13 +347,13 @@ def test_a_start_that_fails_says_why_and_a_later_one_succeeds(directory: Path) -
             open_stack(directory)
         assert pings(half.broker_url)
         version.write_text(right)
-        with open_stack(directory) as whole:
-            assert is_alive(whole.database_url)
+        with open_stack(directory) as complete:
+            assert is_alive(complete.database_url)
 
 
 def test_a_supervisor_that_cannot_start_says_why(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(StackError, match="did not start"):
+    with pytest.raises(StackError, match=whole("The embedded stack did not start:\n")):
         open_stack(directory)
 
 
@@ -415,7 +416,9 @@ def test_start_is_idempotent_and_a_second_owner_is_refused(postgres: PostgresSer
     first = postgres.pid
     postgres.start()
     assert postgres.pid == first
-    with pytest.raises(StackError, match="Another process runs the postgres server"):
+    with pytest.raises(
+        StackError, match=whole("Another process runs the postgres server in …: share it, with open_stack.")
+    ):
         PostgresServer(postgres.directory).start()
     assert is_alive(postgres.url)
 
@@ -504,11 +507,15 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     planted = tmp_path / "planted"
     planted.mkdir()
     os.chown(planted, NOBODY, NOBODY)
-    with pytest.raises(StackError, match="not a directory of user 0"):
+    with pytest.raises(
+        StackError, match=whole("…planted exists and is not a directory of user 0: remove it, or set TMPDIR elsewhere.")
+    ):
         private_directories.private_directory(planted, 0, 0)
     link = tmp_path / "link"
     link.symlink_to(tmp_path)
-    with pytest.raises(StackError, match="not a directory of user 0"):
+    with pytest.raises(
+        StackError, match=whole("…link exists and is not a directory of user 0: remove it, or set TMPDIR elsewhere.")
+    ):
         private_directories.private_directory(link, 0, 0)
 
 

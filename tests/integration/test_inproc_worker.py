@@ -21,6 +21,7 @@ from kombu import Connection, Exchange, Queue
 
 from rival_workers.library import inproc_broker, inproc_transport
 from rival_workers.library.inproc_worker import InprocWorker
+from tests.support.output import whole
 from tests.support.threads import join_all
 
 SETTINGS = {
@@ -288,7 +289,10 @@ def test_what_a_stopped_worker_had_not_begun_is_kept_in_order_for_the_next(
 
 
 def test_a_second_worker_in_the_process_is_refused(stage: Stage) -> None:
-    with InprocWorker(stage.app), pytest.raises(RuntimeError, match="already runs an in-process worker"):
+    with (
+        InprocWorker(stage.app),
+        pytest.raises(RuntimeError, match=whole("this process already runs an in-process worker: stop that one first")),
+    ):
         InprocWorker(stage.app).start()
     with InprocWorker(stage.app):
         pass
@@ -296,7 +300,7 @@ def test_a_second_worker_in_the_process_is_refused(stage: Stage) -> None:
 
 def test_start_says_why_a_worker_could_not_start_and_the_next_one_can(stage: Stage) -> None:
     stage.note.Strategy = "no.such.module:strategy"
-    with pytest.raises(RuntimeError, match=r"could not start: No module named 'no'"):
+    with pytest.raises(RuntimeError, match=whole("the in-process worker could not start: No module named 'no'")):
         InprocWorker(stage.app).start()
     stage.note.Strategy = stage.hold.Strategy
     with InprocWorker(stage.app):
@@ -305,7 +309,13 @@ def test_start_says_why_a_worker_could_not_start_and_the_next_one_can(stage: Sta
 
 def test_another_kind_of_broker_is_refused() -> None:
     app = Celery("elsewhere", broker="memory://", set_as_current=False)
-    with pytest.raises(ValueError, match="needs a broker at rival-inproc://"):
+    with pytest.raises(
+        ValueError,
+        match=whole(
+            "an in-process worker needs a broker at rival-inproc://name/, but app 'elsewhere' has "
+            "memory://:**@localhost//"
+        ),
+    ):
         InprocWorker(app).start()
 
 

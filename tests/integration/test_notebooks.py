@@ -13,6 +13,7 @@ from rival_client.errors import RivalError
 from rival_workers import create_workflow, embedded
 from rival_workers.definition.registry import Registry
 from rival_workers.errors import DefinitionError
+from tests.support.output import whole
 from tests.support.workers import ROOT
 
 #: Executes cells as ipykernel does: in one namespace called __main__, each under a file name of its own.
@@ -62,7 +63,13 @@ def test_a_program_that_opens_two_gets_an_error_and_the_first_works_on() -> None
     registry = Registry()
     create_workflow("one").step(lambda: 1, name="one").register(registry)
     with embedded(registry=registry) as rival:
-        with pytest.raises(RivalError, match="already has an open embedded Rival"):
+        with pytest.raises(
+            RivalError,
+            match=whole(
+                "This process already has an open embedded Rival: use that one, or close it first (`with embedded() "
+                "as rival:` closes it at the end)."
+            ),
+        ):
             embedded()
         assert rival.run("one").get(timeout=30) == 1
     with embedded(registry=registry) as rival:
@@ -72,5 +79,7 @@ def test_a_program_that_opens_two_gets_an_error_and_the_first_works_on() -> None
 def test_a_program_that_registers_two_of_one_name_is_still_refused() -> None:
     registry = Registry()
     create_workflow("one").step(lambda: 1, name="one").register(registry)
-    with pytest.raises(DefinitionError, match="is registered already"):
+    with pytest.raises(
+        DefinitionError, match=whole("…: workflow 'one' is registered already, from …: give one of them another name")
+    ):
         create_workflow("one").step(lambda: 1, name="two").register(registry)

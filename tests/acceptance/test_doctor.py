@@ -13,6 +13,7 @@ from rival_client import Rival
 from rival_client.db.database_urls import libpq_url
 from rival_client.model.why.why_facts import ABANDONED
 from rival_client.settings import Settings
+from rival_workers import step
 from rival_workers.cli.doctor.broker_checks import is_open_to_others
 from rival_workers.cli.doctor.checks import Check
 from rival_workers.cli.doctor.database_checks import old_transaction
@@ -20,6 +21,7 @@ from rival_workers.engine.interpreter import first
 from rival_workers.engine.plan import Plan
 from rival_workers.store import health, open_store
 from tests.acceptance.conftest import DOWN, Answer, Cli
+from tests.support.inline import Inline
 from tests.support.output import normalised, normalised_json
 
 
@@ -272,3 +274,14 @@ def test_doctor_warns_of_a_broker_that_is_open_to_others() -> None:
         "rival-inproc://3ee4db85832c/",
     ):
         assert not is_open_to_others(safe)
+
+
+def test_doctor_names_a_queue_that_no_worker_serves(cli: Cli, settings: Settings) -> None:
+    inline = Inline(settings.require_database())
+    inline.define("film", step(lambda: 1, name="render", queue="gpu"))
+    inline.rival.run("film", None, "r")
+    inline.drain()
+    found = problems(cli("doctor", "--json", code=1))
+    inline.close()
+    message = "no live worker serves queue 'gpu', for which runs or steps wait, such as run r step render"
+    assert ("queues", "fail", message, "start a worker for it: `rival worker -Q gpu --workflows PATH`") in found

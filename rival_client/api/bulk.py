@@ -66,5 +66,8 @@ class BulkOrder:
         missing = [name for name in NEEDS.get(verb, ()) if given[name] is None]
         if missing:
             raise InvalidArgument(missing[0], f"{verb} needs `{missing[0]}`.")
+        unused = [name for name in given if given[name] is not None and name not in NEEDS.get(verb, ())]
+        if unused:
+            raise InvalidArgument(unused[0], f"{verb} takes no `{unused[0]}`.")
         step, reason = (None if given[name] is None else arguments.text(name, given[name]) for name in given)
         return cls(verb, step, value, reason, arguments.name("by", by), arguments.flag("dry_run", dry_run))

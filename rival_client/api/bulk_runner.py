@@ -47,7 +47,7 @@ class BulkRunner:
         limit = amounts.limit(limit)
         if not isinstance(chosen, RunFilter):
             run_ids = arguments.ids("runs", chosen, arguments.id_looked_for)
-            return [(run_id, self._find(run_id)) for run_id in run_ids], False
+            return [(run_id, self._find(run_id)) for run_id in dict.fromkeys(run_ids)], False
         chosen = chosen.checked()
         with self.client.database.autocommit() as connection:
             page = list_runs(connection, with_defaults(self.order.verb, chosen), limit=limit)

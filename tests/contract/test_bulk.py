@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rival_client import BulkOutcome, RivalError, RunFilter
+from rival_client.api.bulk import NEEDS
 from rival_workers import StepError, step
 from tests.support.inline import Inline
 from tests.support.output import whole
@@ -39,6 +40,10 @@ def begin(inline: Inline, *inputs: str) -> list[str]:
     return started
 
 
+def needed(verb: Any) -> dict[str, Any]:
+    return {name: {"step": "act", "reason": "a test"}[name] for name in NEEDS.get(verb, ())}
+
+
 def statuses(inline: Inline) -> dict[str, str]:
     return {run.run_id: run.status for run in inline.rival.runs(limit=1000)}
 
@@ -64,7 +69,7 @@ def test_a_preview_changes_nothing_and_says_what_the_verb_then_does(inline: Inli
     inline.rival.pause("still")
     inline.doorbell.take()
     everything = RunFilter(status=("completed", "failed", "pending"), paused=None)
-    what = {"step": "act", "reason": "a test", "value": None}
+    what = needed(verb)
     before = statuses(inline), [inline.rival.history(run_id) for run_id in statuses(inline)]
     for chosen in (everything, RunFilter()):
         preview = inline.rival.bulk(verb, chosen, dry_run=True, **what)
@@ -94,7 +99,7 @@ def test_what_does_not_fit_is_refused_with_the_reason_and_the_others_are_done(
 ) -> None:
     begin(inline, "bad", "good")
     inline.rival.run("job", "good", run_id="open")
-    what = {"step": "act", "reason": "a test"}
+    what = needed(verb)
     everything = ["bad-0", "good-1", "open"]
     for dry_run in (True, False):
         done = inline.rival.bulk(verb, everything, dry_run=dry_run, **what)
@@ -122,11 +127,22 @@ def test_an_unknown_run_is_refused_and_the_others_are_done(inline: Inline, verb:
         inline.rival.pause("bad-0")
     heard: list[BulkOutcome] = []
     for dry_run in (True, False):
-        how: dict[str, Any] = {"step": "act", "reason": "a test", "dry_run": dry_run, "on_outcome": heard.append}
+        how: dict[str, Any] = {**needed(verb), "dry_run": dry_run, "on_outcome": heard.append}
         done = inline.rival.bulk(verb, ["none", "bad-0"], **how)
         assert done.refused == {"none": "Unknown run 'none'. `rival ls` lists the runs."}
         assert done.done == ["bad-0"]
     assert [(one.run_id, one.run is None) for one in heard] == [("none", True), ("bad-0", False)] * 2
+
+
+def test_an_id_that_is_given_twice_is_one_run(inline: Inline) -> None:
+    begin(inline, "bad")
+    assert inline.rival.bulk("retry", ["bad-0", "bad-0"]).done == ["bad-0"]
+
+
+@pytest.mark.parametrize(("verb", "given"), [("retry", "step"), ("rewind", "reason"), ("cancel", "reason")])
+def test_what_a_verb_does_not_take_is_refused(inline: Inline, verb: Any, given: str) -> None:
+    with pytest.raises(RivalError, match=whole(f"Invalid argument {given}: {verb} takes no `{given}`.")):
+        inline.rival.bulk(verb, JOBS, **{**needed(verb), given: "act"})
 
 
 def test_a_run_that_has_moved_since_the_preview_is_judged_as_it_is_then(inline: Inline) -> None:

@@ -114,6 +114,18 @@ def test_the_units_of_a_delay_are_those_that_the_builder_takes() -> None:
         ({"max_retries": True}, "option max_retries: Input should be a valid integer"),
         ({"max_attempts": "3"}, "option max_attempts: Input should be a valid integer"),
         ({"kill_on_timeout": "yes"}, "option kill_on_timeout: Input should be a valid boolean"),
+        (
+            {"circuit_breaker": breaker(" ")},
+            "option circuit_breaker.name: String should have at least 1 character",
+        ),
+        (
+            {"circuit_breaker": breaker("a", failures=True)},
+            "option circuit_breaker.failures: Input should be a valid integer",
+        ),
+        (
+            {"circuit_breaker": breaker("a", reset="5")},  # type: ignore[arg-type]
+            "option circuit_breaker.reset: Input should be a valid number",
+        ),
         ({"tags": 5}, "option tags: give a text or a list of texts, not 5"),
         ({"metadata": {"a": object()}}, "option metadata: the value is not JSON: object is not JSON"),
         ({"metadata": [1]}, "option metadata: Input should be a valid dictionary"),
@@ -160,6 +172,13 @@ def test_a_limit_without_its_number_says_how_to_give_it(make: Callable[[], Any],
             "-1 is not a whole number from 0 on, or None (limit 'a')",
         ),
         (lambda: limit("a", 5, on_full="stop"), "on_full", "'stop' is not 'wait' or 'skip' or 'fail' (limit 'a')"),  # type: ignore[arg-type]
+        (lambda: limit(" ", 5), "name", "' ' is not a name: give 1 to 200 characters (limit ' ')"),
+        (
+            lambda: limit("job!singleton", 5),
+            "name",
+            "'job!singleton' is the name of the limit that singleton runs have: give another one (limit "
+            "'job!singleton')",
+        ),
         (lambda: limit("a", 5, fair=3), "fair", "Input should be a valid string (limit 'a')"),  # type: ignore[arg-type]
     ],
 )

@@ -13,6 +13,7 @@ from rival_client.model.checks.argument_errors import shown
 from rival_client.model.checks.arguments import MAX_NAME
 from rival_client.model.limits.key_paths import problem_of_key
 from rival_client.model.limits.limits import MAX_LIMIT, Limit, OnFull
+from rival_client.model.limits.singletons import SUFFIX
 
 #: Where the key is, or a function that makes it; it can have the parameters of the step's function.
 Key = str | Callable[..., Any] | None
@@ -105,6 +106,8 @@ def problems_of(one: Limit) -> list[str]:
         for field, place in (("key", one.key), ("fair", one.fair))
         if place is not None and not (field == "key" and one.function) and (problem := problem_of_key(place))
     ]
-    if one.name is not None and (not one.name or len(one.name) > MAX_NAME or "\x00" in one.name):
+    if one.name is not None and (not one.name.strip() or len(one.name) > MAX_NAME or "\x00" in one.name):
         found.append(f"name: {one.name!r} is not a name: give 1 to {MAX_NAME} characters")
+    elif one.name is not None and one.name.endswith(SUFFIX):
+        found.append(f"name: {one.name!r} is the name of the limit that singleton runs have: give another one")
     return found

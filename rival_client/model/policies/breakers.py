@@ -22,11 +22,11 @@ class Breaker(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    name: Annotated[str, StringConstraints(min_length=1, max_length=200)]
-    failures: int = Field(default=5, ge=1)
-    window: float = Field(default=60.0, gt=0, le=86_400)
-    reset: float = Field(default=30.0, gt=0, le=86_400)
-    successes: int = Field(default=1, ge=1)
+    name: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
+    failures: int = Field(default=5, ge=1, strict=True)
+    window: float = Field(default=60.0, gt=0, le=86_400, strict=True)
+    reset: float = Field(default=30.0, gt=0, le=86_400, strict=True)
+    successes: int = Field(default=1, ge=1, strict=True)
     on_open: OnOpen = "fail"
     counts: tuple[str, ...] = ()
 

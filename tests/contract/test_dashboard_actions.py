@@ -61,7 +61,10 @@ def test_what_is_not_possible_is_an_answer_of_a_preview_and_a_problem_of_the_ver
     run_id = run(site, "ok", {})
     preview = site.post(f"runs/{run_id}/retry", dry_run=True)
     assert preview["possible"] is False
-    assert "completed" in preview["reason"]
+    assert preview["reason"] == (
+        f"Cannot retry run '{run_id}': it is completed: rewind it to the step from which it should run again. Nothing "
+        "was changed."
+    )
     refused = site.ask("POST", f"runs/{run_id}/retry", json={})
     assert (refused.status_code, refused.json()["code"]) == (409, "NotPossible")
     missing = site.ask("POST", f"runs/{run_id}/skip", json={"dry_run": True})

@@ -14,6 +14,7 @@ from rival_client import AsyncRival, Rival
 from rival_client.api.async_base import AsyncClientBase
 from rival_client.api.base import ClientBase
 from rival_workers import testing
+from tests.support.output import whole
 
 CLIENT = [
     "AsyncRival",
@@ -289,7 +290,7 @@ def test_type_checkers_find_each_public_name_where_it_is_found_when_used(package
 
 @PACKAGES
 def test_another_name_is_an_attribute_error_that_names_the_package(package: Any) -> None:
-    with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'nothing'"):
+    with pytest.raises(AttributeError, match=whole(f"module '{package.__name__}' has no attribute 'nothing'")):
         package.nothing  # noqa: B018
 
 

@@ -220,6 +220,7 @@ def test_all_problems_of_an_input_are_listed_and_no_run_is_created(world: World)
     assert world.inline.doorbell.messages == []
 
 
+ANOTHER_INPUT = "with another input. Use another run id, or none to have one made."
 TOO_LONG = (
     "is 2,000,002 bytes, over the limit of 1,048,576. Store large things elsewhere and pass a reference, or raise "
     "RIVAL_MAX_PAYLOAD."
@@ -722,7 +723,7 @@ def test_a_conflict_of_many_starts_inserts_nothing_and_leaves_the_transaction(
     for name, open_ in joined_forms(world, url):
         joined = open_()
         world.api.run("anything", 1, run_id=f"{name} before", connection=joined.connection)
-        with pytest.raises(RunConflict, match="Run 'taken' exists already, with another input"):
+        with pytest.raises(RunConflict, match=whole(f"Run 'taken' exists already, {ANOTHER_INPUT}")):
             world.api.run_many("anything", range(len(ids)), run_ids=ids, connection=joined.connection, **options)
         world.api.run("anything", 2, run_id=f"{name} after", connection=joined.connection)
         joined.commit()
@@ -742,7 +743,7 @@ def test_a_conflict_leaves_the_runs_that_the_transaction_has_started_before(worl
         joined = open_()
         one = {"connection": joined.connection}
         world.api.run_many("anything", [1, 2], run_ids=[f"{name} 1", f"{name} 2"], **one)
-        with pytest.raises(RunConflict, match="2' exists already"):
+        with pytest.raises(RunConflict, match=whole(f"Run '{name} 2' exists already, {ANOTHER_INPUT}")):
             world.api.run_many("anything", [1, 3, 9], run_ids=[f"{name} 1", f"{name} 3", f"{name} 2"], **one)
         again = world.api.run_many("anything", [2, 3], run_ids=[f"{name} 2", f"{name} 3"], **one)
         assert [one.status for one in again] == ["running", "started"]

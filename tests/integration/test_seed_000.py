@@ -13,6 +13,7 @@ import pytest
 
 from rival_client import Rival, RunResult, RunState, Started, WaitTimeout
 from rival_client.settings import Settings
+from tests.support.output import whole
 from tests.support.workers import Workers, wait_until
 
 WORKFLOWS = """
@@ -383,7 +384,8 @@ def test_the_instances_wait_returns_the_terminal_result(producer: Rival, diary: 
 
 def test_waiting_too_long_raises_a_clear_error_and_the_run_goes_on(producer: Rival, diary: Diary) -> None:
     run = producer.run("holding", diary.input())
-    with pytest.raises(WaitTimeout, match=rf"Run '{run.run_id}' of workflow 'holding' was still \w+ after 0.2 s"):
+    said = f"Run '{run.run_id}' of workflow 'holding' was still … after 0.2 s. It continues: wait again, or cancel it."
+    with pytest.raises(WaitTimeout, match=whole(said)):
         producer.wait("holding", run.run_id, timeout=0.2)
     diary.let_go()
     assert producer.wait("holding", run.run_id, timeout=15).status == "completed"

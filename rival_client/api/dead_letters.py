@@ -28,6 +28,8 @@ class Redriven:
     done: tuple[str, ...] = ()
     refused: dict[str, str] = field(default_factory=dict)
     dry_run: bool = False
+    #: The filter selects more dead letters than these: repeat the call, or raise the limit.
+    more: bool = False
 
 
 class DeadLetterOperations(ClientBase):
@@ -62,7 +64,8 @@ class DeadLetterOperations(ClientBase):
         arguments.callback("on_outcome", on_outcome)
         done: list[str] = []
         refused: dict[str, str] = {}
-        for run_id in self._runs_of(chosen, limit):
+        run_ids, more = self._runs_of(chosen, amounts.limit(limit))
+        for run_id in run_ids:
             try:
                 self._redrive(run_id, by, dry_run, len(done) / rate)
                 done.append(run_id)
@@ -70,7 +73,7 @@ class DeadLetterOperations(ClientBase):
                 refused[run_id] = str(error)
             if on_outcome is not None:
                 on_outcome(run_id)
-        return Redriven(tuple(done), refused, dry_run)
+        return Redriven(tuple(done), refused, dry_run, more)
 
     def drop_dead_letters(
         self, chosen: DeadLetterFilter | Sequence[str], *, limit: int = LIMIT, by: str = "client"
@@ -79,7 +82,7 @@ class DeadLetterOperations(ClientBase):
         retention deletes them in time. Returns how many were removed.
         """
         by = arguments.name("by", by)
-        return sum(self._drop(one, by) for one in self._letters(chosen, limit))
+        return sum(self._drop(one, by) for one in self._letters(chosen, amounts.limit(limit)))
 
     def _drop(self, one: DeadLetter, by: str) -> bool:
         return self.database.transact(lambda own: drop_dead_letter(own, one.run_id, one.path, by))
@@ -91,10 +94,13 @@ class DeadLetterOperations(ClientBase):
         with self.database.autocommit() as connection:
             return list(dead_letters_of(connection, run_ids))
 
-    def _runs_of(self, chosen: DeadLetterFilter | Sequence[str], limit: int) -> list[str]:
-        if isinstance(chosen, DeadLetterFilter):
-            return list(dict.fromkeys(one.run_id for one in self._letters(chosen, limit)))
-        return list(dict.fromkeys(_ids(chosen)))
+    def _runs_of(self, chosen: DeadLetterFilter | Sequence[str], limit: int) -> tuple[list[str], bool]:
+        """And whether the filter selects dead letters beyond the limit."""
+        if not isinstance(chosen, DeadLetterFilter):
+            return list(dict.fromkeys(_ids(chosen))), False
+        found = self.dead_letters(chosen, limit=limit)
+        more = len(found) == limit and bool(self.dead_letters(chosen, limit=1, after=found[-1]))
+        return list(dict.fromkeys(one.run_id for one in found)), more
 
     def _redrive(self, run_id: str, by: str, dry_run: bool, delay: float) -> None:
         with self.database.autocommit() as connection:

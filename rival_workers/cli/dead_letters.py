@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
 
-from rival_client.api.dead_letters import LIMIT, RATE
+from rival_client.api.dead_letters import LIMIT, RATE, Redriven
+from rival_client.errors import NotPossible
 from rival_client.model.dead_letters import DeadLetter, DeadLetterFilter
 from rival_workers.cli.completion import complete_runs, complete_workflows
 from rival_workers.cli.connection import open_rival
-from rival_workers.cli.display.formats import one_line, printable, time_text
+from rival_workers.cli.display.formats import counted, one_line, printable, time_text
 from rival_workers.cli.display.output import ProgressLine, console, json_option, print_json, table
 from rival_workers.cli.display.tracebacks import full_option, readable
 from rival_workers.cli.options.operator_options import by_option, operator_name
@@ -57,12 +58,15 @@ def list_(chosen: DeadLetterFilter, limit: int, as_json: bool) -> int:
     """List dead letters, newest first."""
     with open_rival() as rival:
         found = rival.dead_letters(chosen, limit=limit)
+        more = len(found) == limit and bool(rival.dead_letters(chosen, limit=1, after=found[-1]))
     if as_json:
-        print_json([dataclasses.asdict(one) for one in found])
+        print_json({"dead_letters": [dataclasses.asdict(one) for one in found], "more": more})
     elif not found:
         click.echo("no dead letters")
     else:
         console().print(table(("run", "step", "workflow", "failed", "error"), map(_row, found)))
+    if more and not as_json:
+        click.echo(f"more: these are the newest {limit}; raise --limit")
     return 0
 
 
@@ -120,10 +124,28 @@ def redrive(
     if as_json:
         print_json(dataclasses.asdict(done))
     else:
+        _print_redriven(done, limit)
+    return 1 if done.refused and not dry_run else 0
+
+
+def _print_redriven(done: Redriven, limit: int) -> None:
+    if done.dry_run and (done.done or done.refused):
+        console().print(table(("run", "would"), _previewed(done)))
+    elif not done.dry_run:
         for why in done.refused.values():
             click.echo(why, err=True)
-        click.echo(f"{'would redrive' if dry_run else 'redrove'} {len(done.done)} runs")
-    return 1 if done.refused and not dry_run else 0
+    what = f"{'would redrive' if done.dry_run else 'redrove'} {counted(len(done.done), 'run')}"
+    refused = f", {'refuse' if done.dry_run else 'refused'} {len(done.refused)}" if done.refused else ""
+    click.echo(f"{what}{refused}{_more(done.more, limit)}")
+
+
+def _previewed(done: Redriven) -> Iterator[tuple[str, str]]:
+    yield from ((run_id, "continue") for run_id in done.done)
+    yield from ((run_id, one_line(f"refuse: {why}", 300)) for run_id, why in done.refused.items())
+
+
+def _more(more: bool, limit: int) -> str:
+    return f" (the newest {counted(limit, 'dead letter')}; raise --limit for more)" if more else ""
 
 
 @dlq.command()
@@ -134,8 +156,11 @@ def drop(run_id: str | None, by: str | None, chosen: DeadLetterFilter, limit: in
     """Remove the dead letters of RUN, or all that match a filter. The runs stay as they are."""
     with open_rival() as rival:
         count = rival.drop_dead_letters(_which(run_id, chosen), limit=limit, by=operator_name(by))
+        if run_id is not None and not count:
+            raise NotPossible("drop the dead letters of", rival.state(run_id, fold=0).run_id, "it has none")
+        more = run_id is None and count >= limit and bool(rival.dead_letters(chosen, limit=1))
     if as_json:
-        print_json({"dropped": count})
+        print_json({"dropped": count, "more": more})
     else:
-        click.echo(f"dropped {count} dead letters")
+        click.echo(f"dropped {counted(count, 'dead letter')}{_more(more, limit)}")
     return 0

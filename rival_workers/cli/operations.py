@@ -7,9 +7,11 @@ import dataclasses
 import click
 
 from rival_client.api.bulk import Verb
+from rival_client.api.client import Rival
+from rival_client.errors import RunNotFound
 from rival_client.model.records import Reopened
 from rival_workers.cli.connection import open_rival
-from rival_workers.cli.display.bulk_outcomes import DONE, VerbOptions, print_outcomes
+from rival_workers.cli.display.bulk_outcomes import DONE, VerbOptions
 from rival_workers.cli.display.output import print_json
 from rival_workers.cli.options.verb_arguments import one_step, run_argument, step_argument, step_option
 from rival_workers.cli.selection import in_bulk, verb_options
@@ -88,7 +90,7 @@ def _switch(verb: Verb, run_id: str | None, options: VerbOptions) -> int:
         if run_id is None:
             return in_bulk(rival, verb, options)
         if options.dry_run:
-            return print_outcomes(rival.bulk(verb, [run_id], dry_run=True), options)
+            return _preview(rival, verb, run_id, options)
         changed = getattr(rival, verb)(run_id, by=options.by)
         run = rival.state(run_id, fold=0)
     now = "paused" if run.is_paused else run.status
@@ -99,4 +101,15 @@ def _switch(verb: Verb, run_id: str | None, options: VerbOptions) -> int:
         click.echo(f"{DONE[verb]} {run_id}")
     else:
         click.echo(f"{run_id} has already ended: {now}" if run.is_terminal else f"{run_id} is {now}: nothing to do")
+    return 0
+
+
+def _preview(rival: Rival, verb: Verb, run_id: str, options: VerbOptions) -> int:
+    [outcome] = rival.bulk(verb, [run_id], dry_run=True).outcomes
+    if outcome.run is None:
+        raise RunNotFound(run_id)
+    if options.as_json:
+        print_json({"run_id": run_id, DONE[verb]: outcome.why is None, "status": outcome.run.status, "dry_run": True})
+    else:
+        click.echo(f"would {verb} {run_id}" if outcome.why is None else outcome.why)
     return 0

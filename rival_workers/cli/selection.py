@@ -13,7 +13,8 @@ import click
 from rival_client.api.bulk import LIMIT, BulkOutcome, Verb
 from rival_client.api.client import Rival
 from rival_client.sql.reads.run_filter import RunFilter
-from rival_workers.cli.display.bulk_outcomes import VerbOptions, print_outcomes
+from rival_workers.cli.display.bulk_outcomes import VerbOptions, phrase, print_outcomes
+from rival_workers.cli.display.formats import counted
 from rival_workers.cli.display.output import ProgressLine, json_option
 from rival_workers.cli.options.filter_options import add_options, filter_options
 from rival_workers.cli.options.operator_options import by_option, operator_name
@@ -51,7 +52,7 @@ def in_bulk(rival: Rival, verb: Verb, options: VerbOptions, **arguments: Any) ->
     if not is_terminal():
         click.echo("Nothing was changed: add --yes to do it.")
         return 0
-    if not click.confirm(f"{verb.replace('_', ' ')} {len(preview.done)} runs?"):
+    if not click.confirm(f"{phrase(verb)} {counted(len(preview.done), 'run')}?"):
         click.echo("Nothing was changed.")
         return 0
     return _apply(rival, verb, preview.done, options, **arguments)

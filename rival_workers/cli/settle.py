@@ -8,13 +8,17 @@ import click
 
 from rival_client.api.bulk import Verb
 from rival_client.api.client import Rival
+from rival_client.errors import RivalError
 from rival_client.model import statuses
 from rival_workers.cli.connection import open_rival
-from rival_workers.cli.display.bulk_outcomes import VerbOptions, print_outcomes
+from rival_workers.cli.display.bulk_outcomes import VerbOptions
 from rival_workers.cli.display.output import print_json
 from rival_workers.cli.options.inputs import json_given
 from rival_workers.cli.options.verb_arguments import one_step, run_argument, step_argument, step_option
 from rival_workers.cli.selection import in_bulk, verb_options
+
+#: Verb -> the status that it gives the step.
+_STATUS = {"skip": statuses.SKIPPED, "set_result": statuses.COMPLETED}
 
 reason_option = click.option("--reason", required=True, help="The reason, for the history.")
 
@@ -66,8 +70,8 @@ def _settle(rival: Rival, verb: Verb, run_id: str | None, options: VerbOptions, 
     if run_id is None:
         return in_bulk(rival, verb, options, **arguments)
     if options.dry_run:
-        return print_outcomes(rival.bulk(verb, [run_id], dry_run=True, by=options.by, **arguments), options)
-    step, status = arguments["step"], statuses.SKIPPED if verb == "skip" else statuses.COMPLETED
+        return _preview(rival, verb, run_id, options, **arguments)
+    step, status = arguments["step"], _STATUS[verb]
     if verb == "skip":
         rival.skip(run_id, step, reason=arguments["reason"], by=options.by)
     else:
@@ -76,4 +80,16 @@ def _settle(rival: Rival, verb: Verb, run_id: str | None, options: VerbOptions, 
         print_json({"run_id": run_id, "step": step, "status": status})
     else:
         click.echo(f"{step} of {run_id} is {status}; the run continues")
+    return 0
+
+
+def _preview(rival: Rival, verb: Verb, run_id: str, options: VerbOptions, **arguments: Any) -> int:
+    [outcome] = rival.bulk(verb, [run_id], dry_run=True, by=options.by, **arguments).outcomes
+    if outcome.why is not None:
+        raise RivalError(outcome.why)
+    step, status = arguments["step"], _STATUS[verb]
+    if options.as_json:
+        print_json({"run_id": run_id, "step": step, "status": status, "dry_run": True})
+    else:
+        click.echo(f"{step} of {run_id} would be {status}; the run would continue")
     return 0

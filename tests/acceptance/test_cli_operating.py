@@ -188,6 +188,36 @@ def test_a_malformed_field_gets_a_clear_error(bare: Cli, option: str, told: str)
     )
 
 
+def test_a_dry_run_on_one_run_says_what_would_happen_to_it(failed: Cli) -> None:
+    settle = ("set-result", "one", "act", "7", "--reason", "r", "--dry-run")
+    failed(*settle).prints("act of one would be completed; the run would continue")
+    failed(*settle, "--json").prints_json({"run_id": "one", "step": "act", "status": "completed", "dry_run": True})
+    failed("skip", "one", "act", "--reason", "r", "--dry-run").prints(
+        "act of one would be skipped; the run would continue"
+    )
+    failed("skip", "one", "nothing", "--reason", "r", "--dry-run", code=1).complains(
+        "rival: Cannot skip run 'one': …. Nothing was changed."
+    )
+    failed("cancel", "nobody", "--dry-run", code=1).complains("rival: Unknown run 'nobody'. `rival ls` lists the runs.")
+    failed("rewind", "one", "prepare").prints("one continues at prepare\nsteps that run again: act")
+    failed("pause", "one", "--dry-run").prints("would pause one")
+    failed("cancel", "one", "--dry-run", "--json").prints_json(
+        {"run_id": "one", "cancelled": True, "status": "running", "dry_run": True}
+    )
+    by_id = ("--status", "running", "--dry-run")
+    failed("cancel", *by_id).stdout_is(
+        """
+        run  workflow  status  created  would
+        one  job  running  <time>
+        would cancel 1 run
+        """
+    )
+    settle = ("set-result", "--status", "failed", "--step", "act", "--value", "7", "--reason", "r", "--dry-run")
+    assert failed(*settle, "--limit", "1").out.splitlines()[-1] == (
+        "would set the result of 1 run (the newest 1; raise --limit for more)"
+    )
+
+
 def test_verbs_in_bulk_show_first_and_report_each(failed: Cli) -> None:
     failed("rewind", "--workflow", "job", "--step", "prepare", "--limit", "3", "--dry-run").prints(
         """

@@ -134,6 +134,18 @@ def test_a_preview_changes_nothing_and_a_run_without_dead_letters_is_refused(inl
             verb("r0")
 
 
+def test_a_redrive_says_whether_the_filter_selects_more(inline: Inline) -> None:
+    failed_runs(inline, 3)
+    chosen = DeadLetterFilter(workflow="pay")
+    found = [inline.rival.redrive(chosen, limit=limit, dry_run=True) for limit in (2, 3, 4)]
+    assert [(len(one.done), one.more) for one in found] == [(2, True), (3, False), (3, False)]
+    assert not inline.rival.redrive(["r0"], limit=1, dry_run=True).more
+    for verb in (inline.rival.redrive, inline.rival.drop_dead_letters):
+        for which in (chosen, ["r0"]):
+            with pytest.raises(InvalidArgument, match="limit"):
+                verb(which, limit=0)
+
+
 def test_a_run_that_has_continued_without_the_step_is_not_redriven(inline: Inline) -> None:
     each = for_each("lines", items=lambda: [1], do=[step(charge, on_failure="dead_letter")], on_failure="continue")
     inline.define("pay", each)

@@ -11,7 +11,7 @@ import click
 from rival_client.api.bulk import Bulk, BulkOutcome
 from rival_client.model.records import Reopened
 from rival_client.sql.reads.run_filter import RunFilter
-from rival_workers.cli.display.formats import error_text, one_line, status_text, time_text
+from rival_workers.cli.display.formats import counted, error_text, one_line, status_text, time_text
 from rival_workers.cli.display.output import console, print_json, table
 
 #: Verb -> its past participle, for the summary.
@@ -24,6 +24,14 @@ DONE = {
     "skip": "skipped the step of",
     "set_result": "set the result of",
 }
+
+
+#: Verb -> its words before "the runs", where they are not the verb itself.
+_PHRASES = {"skip": "skip the step of", "set_result": "set the result of"}
+
+
+def phrase(verb: str) -> str:
+    return _PHRASES.get(verb, verb)
 
 
 @dataclass(frozen=True)
@@ -69,10 +77,10 @@ def _print_text(bulk: Bulk, limit: int) -> None:
     elif not bulk.dry_run:
         for why in bulk.refused.values():
             click.echo(why, err=True)
-    what = f"would {bulk.verb.replace('_', ' ')}" if bulk.dry_run else DONE[bulk.verb]
+    what = f"would {phrase(bulk.verb)}" if bulk.dry_run else DONE[bulk.verb]
     refused = f", {'refuse' if bulk.dry_run else 'refused'} {len(bulk.refused)}" if bulk.refused else ""
     more = f" (the newest {limit}; raise --limit for more)" if bulk.more else ""
-    click.echo(f"{what} {len(bulk.done)} runs{refused}{more}")
+    click.echo(f"{what} {counted(len(bulk.done), 'run')}{refused}{more}")
 
 
 def _row(outcome: BulkOutcome) -> tuple[Any, ...]:

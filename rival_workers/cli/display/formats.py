@@ -52,6 +52,11 @@ def one_line(value: Any, limit: int = 100) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 run`, `2 runs`: for nouns that take an s."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def error_text(error: dict[str, Any] | None, limit: int = 200) -> str:
     if error is None:
         return ""

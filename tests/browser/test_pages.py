@@ -109,11 +109,19 @@ COVERED_LINKS = """[...document.querySelectorAll("nav[aria-label=Pages] a")].fil
 }).map((one) => one.textContent)"""
 
 
+#: Headings of panels that touch the frame, and first rows with a line of their own at the edge of their panel.
+AT_THE_EDGE = """[...document.querySelectorAll(".ph h2, .panel tbody tr:first-child")].filter((one) =>
+    one.checkVisibility() && (one.matches("tr") ? parseFloat(getComputedStyle(one).borderTopWidth) > 0
+    : one.getBoundingClientRect().top - one.closest(".ph").getBoundingClientRect().top < 4))
+    .map((one) => one.textContent)"""
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_a_page_fits_a_phone(phone: Page, name: str) -> None:
     shown(phone, name)
     assert phone.evaluate("document.documentElement.scrollWidth") <= 390
     assert phone.evaluate(ASIDE) == []
+    assert phone.evaluate(AT_THE_EDGE) == []
     assert violations(phone) == []
     phone.mouse.wheel(0, 400)
     assert phone.evaluate(COVERED_LINKS) == []

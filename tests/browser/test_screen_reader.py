@@ -266,3 +266,16 @@ def test_newer_runs_are_said(open_page: OpenPage, site: Site) -> None:
     said = page.get_by_role("region", name="Runs, newest first").get_by_role("status")
     site.start("expense", "said-2", number="said-2", amount=1)
     expect(said).to_have_text(re.compile("1 newer run"))
+
+
+def test_how_many_runs_are_chosen_is_said(open_page: OpenPage) -> None:
+    page = open_page("runs?workflow=order_fulfilment")
+    page.locator("tbody tr").first.wait_for()
+    said = page.locator("main > [role=status].vh")
+    expect(said).to_have_text("")
+    for number in (1, 2):
+        page.keyboard.press("j")
+        page.keyboard.press("x")
+        expect(said).to_have_text(f"{number} chosen")
+    page.keyboard.press("x")
+    expect(said).to_have_text("1 chosen")

@@ -244,6 +244,10 @@ def test_rules_limits_breakers_and_external_steps_are_changed(site: Site) -> Non
     assert site.post("breakers/bank/close")["changed"] is False
     assert site.post("breakers/bank/reset")["changed"] is True
     assert rival.breakers() == []
+    unknown = site.ask("POST", "breakers/none/open", json={})
+    assert (unknown.status_code, unknown.json()["code"]) == (422, "InvalidArgument")
+    assert site.post("breakers/none/open", force=True)["commands"]["shell"] == "rival breaker open none --force"
+    assert [(one.name, one.state) for one in rival.breakers()] == [("none", "open")]
     assert site.post("external/complete", token=TOKEN)["accepted"] is False
     assert site.ask("POST", "external/complete", json={"token": "x"}).json()["code"] == "InvalidToken"
     whats = [one["what"] for one in site.audited()]

@@ -26,10 +26,11 @@ def _breaker(one: BreakerRecord) -> dict[str, Any]:
 
 class OpenBreaker(Confirmed):
     seconds: float | None = Field(default=None, gt=0, le=10**9)
+    force: bool = False
 
 
 def open_breaker(call: Call) -> dict[str, Any]:
-    return _with_breaker(call, "open", seconds=call.body.seconds)
+    return _with_breaker(call, "open", seconds=call.body.seconds, force=call.body.force or None)
 
 
 def close_breaker(call: Call) -> dict[str, Any]:

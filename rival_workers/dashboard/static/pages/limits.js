@@ -41,9 +41,10 @@ const BREAKER = {
 function Breaker({ one, verb, close, done }) {
   const [seconds, setSeconds] = useState("");
   const [name, setName] = useState(one?.name ?? "");
+  const [force, setForce] = useState(false);
   const [word, note] = BREAKER[verb];
-  const ask = (dry) => post(idPath`breakers/${name}/` + verb, { ...(verb === "open" && seconds ? { seconds: Number(seconds) } : {}), dry_run: dry });
-  return html`<${Ask} title=${`${word} ${one?.name ?? "a circuit breaker"}`} note=${note} ask=${ask} on=${`${name} ${seconds}`} why=${!name ? "Give the name." : seconds && !(Number(seconds) > 0) ? "Give seconds." : null} button=${word} danger=${verb === "open"} close=${close} done=${() => { say(`${name}: ${{ open: "open", close: "closed", reset: "reset" }[verb]}`); done(); }}>${() => html`${!one && html`<${Field} id="br-name" label="Name" value=${name} set=${setName} />`}${verb === "open" && html`<${Field} id="br-s" label="Seconds until one attempt may probe" hint="optional; without them until it is closed" value=${seconds} set=${setSeconds} inputmode="numeric" />`}`}<//>`;
+  const ask = (dry) => post(idPath`breakers/${name}/` + verb, { ...(verb === "open" && seconds ? { seconds: Number(seconds) } : {}), ...(force ? { force } : {}), dry_run: dry });
+  return html`<${Ask} title=${`${word} ${one?.name ?? "a circuit breaker"}`} note=${note} ask=${ask} on=${`${name} ${seconds} ${force}`} why=${!name ? "Give the name." : seconds && !(Number(seconds) > 0) ? "Give seconds." : null} button=${word} danger=${verb === "open"} close=${close} done=${() => { say(`${name}: ${{ open: "open", close: "closed", reset: "reset" }[verb]}`); done(); }}>${() => html`${!one && html`<${Field} id="br-name" label="Name" value=${name} set=${setName} />`}${verb === "open" && html`<${Field} id="br-s" label="Seconds until one attempt may probe" hint="optional; without them until it is closed" value=${seconds} set=${setSeconds} inputmode="numeric" />${!one && html`<label class="sw"><input type="checkbox" checked=${force} onChange=${(event) => setForce(event.target.checked)} /> also if no registered workflow has it</label>`}`}`}<//>`;
 }
 
 /** `name=charge` and `label.tenant=acme` as the API takes them. */

@@ -26,6 +26,7 @@ from rival_client.api.workflow_registry import WorkflowRegistry
 from rival_client.broker.message import StepMessage
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
 from rival_client.db import caller_connections, caller_tx
+from rival_client.db.locks import lock_run
 from rival_client.db.statement_runs import on_sqlalchemy, run_statements
 from rival_client.errors import DatabaseError, RivalError, RunConflict, RunNotEnded, RunNotFound, WaitTimeout
 from rival_client.model.checks import amounts, arguments
@@ -38,7 +39,7 @@ from rival_client.model.starts.starts import Start
 from rival_client.sql import run_inserts
 from rival_client.sql.gathered_starts import Gathered, gather_run
 from rival_client.sql.reads import run_reads
-from rival_client.sql.shared_starts import Statements, holder_of, leave_place, skip_start
+from rival_client.sql.shared_starts import Statements, has_place, holder_of, leave_place, skip_start
 from rival_client.sql.start_conflicts import take_back
 
 #: How often a start tries to take a singleton place that others take and leave.
@@ -216,6 +217,9 @@ class Rival(
         by = f"start of {run_id}"[: arguments.MAX_NAME]
 
         def replaced(own: Connection) -> tuple[bool, StepMessage | None, set[str]]:
+            lock_run(own, holder)
+            if not has_place(own, holder):
+                return False, None, set()
             cancelled, message = self._cancel(own, holder, by)
             leave_place(own, holder)
             return cancelled, message, caller_tx.insert(own, start, self.settings.ring_grace)

@@ -222,6 +222,7 @@ Index(
 )
 # The runs with a singleton key that have not begun, in the order of their starts.
 SINGLETON_KEY: ColumnElement[str] = literal_column("(policies ->> 'singleton')", Text)
+GOES_FIRST = literal_column("(policies ->> 'goes_first')", Text).is_not(None)
 STARTED_AT = func.coalesce(runs.c.due_at, runs.c.created_at, type_=Timestamp())
 NOT_BEGUN = text("status = 'pending' AND policies IS NOT NULL")
 Index(

@@ -34,6 +34,12 @@ def holder_of(start: Start) -> Statements[str | None]:
     return str(rows[0][0]) if rows else None
 
 
+def has_place(connection: Connection, run_id: str) -> bool:
+    """Whether a locked run still has a singleton place."""
+    its_own = (runs.c.id == run_id, runs.c.singleton.is_not(None), runs.c.completed_at.is_(None))
+    return connection.scalar(select(runs.c.id).where(*its_own)) is not None
+
+
 def leave_place(connection: Connection, run_id: str) -> None:
     """A run that is being cancelled gives its singleton place to another one, also while workers still undo it."""
     its_own = (runs.c.id == run_id, runs.c.completed_at.is_(None))

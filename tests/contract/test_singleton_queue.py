@@ -101,20 +101,6 @@ def test_other_starts_find_the_run_that_has_waited_for_the_place(inline: Inline)
     assert (skipped.status, skipped.instead_of) == ("skipped", "b")
 
 
-def test_a_start_that_cancels_the_run_waits_behind_those_that_waited_before(inline: Inline) -> None:
-    waits(inline)
-    queue(inline, "a")
-    queue(inline, "b")
-    inline.drain()
-    inline.rival.run("w", 3, run_id="c", singleton="k", on_conflict="cancel")
-    go_on(inline)
-    assert statuses(inline, *"abc") == ["cancelled", "suspended", "pending"]
-    assert place_of(inline, "b") is None
-    inline.rival.cancel("b")
-    go_on(inline)
-    assert status(inline, "c") == "suspended"
-
-
 @pytest.mark.parametrize("verb", ["cancel", "pause"])
 def test_a_run_that_waits_can_leave_the_queue(inline: Inline, verb: str) -> None:
     waits(inline)

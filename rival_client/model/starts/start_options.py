@@ -159,7 +159,8 @@ class StartOptions:
         rules = None if self.policies is None else self.policies.dump()
         if self.singleton is None:
             return None if rules is None else serialise(rules)
-        return serialise(with_singleton(rules or RunPolicies().dump(), self.singleton))
+        goes_first = self.on_conflict == "cancel"
+        return serialise(with_singleton(rules or RunPolicies().dump(), self.singleton, goes_first=goes_first))
 
 
 def _checked(given: Mapping[str, Any]) -> dict[str, Any]:

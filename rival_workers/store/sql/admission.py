@@ -17,6 +17,7 @@ from rival_client.db.limit_tables import gates, limits, tickets
 from rival_client.db.types import clock, now
 from rival_client.model.limits.limit_shards import why_full
 from rival_client.model.limits.limits import fair_base, rank_of
+from rival_client.model.limits.singletons import is_singleton
 from rival_client.sql.gates import (
     Gate,
     count_slots,
@@ -234,7 +235,8 @@ class Admission:
     def _enter(self, wanted: Wanted, gate: Gate) -> None:
         """Add a ticket at the end of the queue, or at its old place if it moves from another gate."""
         one, before = self._applicant, self.ticket
-        base = self._base_of(one, wanted, gate) if before is None else before.base
+        moves_up = one.goes_first and is_singleton(wanted.limit)
+        base = self._base_of(one, wanted, gate) if before is None or moves_up else before.base
         self._insert_ticket(one, wanted, gate, base, None if before is None else before.created_at)
 
     def _insert_ticket(
@@ -261,6 +263,8 @@ class Admission:
         self._connection.execute(new.on_conflict_do_nothing())
 
     def _base_of(self, one: Applicant, wanted: Wanted, gate: Gate) -> float:
+        if one.goes_first and is_singleton(wanted.limit):
+            return 0.0
         if wanted.group is None and one.since is not None:
             return one.since.timestamp()
         if wanted.group is None:

@@ -50,6 +50,8 @@ class Applicant:
     queue: str | None = None
     #: Sorts its ticket by this time instead of its arrival.
     since: dt.datetime | None = None
+    #: It has the place of its singleton key, and begins before the runs that are queued for it.
+    goes_first: bool = False
 
     def wants(self, its_limits: Sequence[Limit], values: Mapping[str, Any]) -> list[Wanted]:
         return [

@@ -64,7 +64,7 @@ _STEP = tuple(
     )
 )
 _RUN = (
-    *(runs.c[name] for name in ("id", "workflow", "version", "input", "queue", "created_at", "due_at")),
+    *(runs.c[name] for name in ("id", "workflow", "version", "input", "queue", "created_at", "due_at", "singleton")),
     *FACTS,
 )
 

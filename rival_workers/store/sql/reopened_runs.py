@@ -8,7 +8,7 @@ import datetime as dt
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Interval, and_, case, func, literal_column, select, update
+from sqlalchemy import Connection, Interval, Text, and_, case, func, literal_column, select, update
 
 from rival_client.db.guards import run_can, step_can
 from rival_client.db.run_tables import runs, steps
@@ -39,12 +39,18 @@ RENEWED_DEADLINE = case(
 )
 
 
+#: The singleton key whose place the run has when it is reopened. One that left its place to a start with "cancel" takes
+#: it again. One that has not begun waits until it begins.
+_OF_BEGUN = case((runs.c.started_at.is_not(None), literal_column("(rival_runs.policies ->> 'singleton')", Text())))
+_PLACE = func.coalesce(runs.c.singleton, _OF_BEGUN)
+
+
 def refuse_taken_place(connection: Connection, run_id: str, verb: str) -> None:
     """Raise NotPossible if another open run holds the run's singleton place."""
     other: Any = runs.alias("other")
-    same = and_(other.c.workflow == runs.c.workflow, other.c.singleton == runs.c.singleton, other.c.id != runs.c.id)
+    same = and_(other.c.workflow == runs.c.workflow, other.c.singleton == _PLACE, other.c.id != runs.c.id)
     is_it = (runs.c.id == run_id, same, other.c.completed_at.is_(None))
-    holder = connection.execute(select(other.c.id, runs.c.singleton).where(*is_it)).first()
+    holder = connection.execute(select(other.c.id, other.c.singleton).where(*is_it)).first()
     if holder is not None:
         why = f"run {holder.id!r} has its singleton place {holder.singleton!r}: wait for its end, or cancel it"
         raise NotPossible(verb, run_id, why)
@@ -89,6 +95,7 @@ def open_run(connection: Connection, run_id: str, at_least: int) -> None:
             retries=0,
             parked=None,
             paused_at=_STILL_PAUSED,
+            singleton=_PLACE,
         )
     )
     change_locked(connection, reopened, f"run {run_id!r}")

@@ -1,26 +1,26 @@
 """The singleton place and slot of a run that begins, or that an operator reopens.
 
 The slot decides which run runs. The place is what other starts look for: a run that had to wait takes it when it
-begins, if it is free.
+begins, also from a run that has not begun.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, func, select, update
+from sqlalchemy import Connection, Row, Select, func, select, update
 from sqlalchemy.exc import DBAPIError
 
 from rival_client.db.limit_tables import gates, tickets
-from rival_client.db.run_tables import NOT_BEGUN, SINGLETON_KEY, STARTED_AT, runs
+from rival_client.db.run_tables import GOES_FIRST, NOT_BEGUN, SINGLETON_KEY, STARTED_AT, runs
 from rival_client.db.types import now
 from rival_client.errors import NotPossible
 from rival_client.model.limits.limits import Limit
-from rival_client.model.limits.singletons import singleton_limit, singleton_of
+from rival_client.model.limits.singletons import goes_first, singleton_limit, singleton_of
 from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.sql.gates import lock_gates
 from rival_client.sql.limit_rows import make_gates
+from rival_client.sql.recovery import chosen
 from rival_workers.store.sql.applicants import Applicant
 from rival_workers.store.sql.guards import may_begin_now
 from rival_workers.store.sql.locks import change_locked
@@ -30,33 +30,65 @@ _PATIENCE = "20ms"
 #: What `applicant_of` reads.
 APPLICANT = tuple(
     runs.c[name]
-    for name in ("id", "token", "workflow", "version", "queue", "priority", "policies", "created_at", "due_at")
+    for name in (
+        "id",
+        "token",
+        "workflow",
+        "version",
+        "queue",
+        "priority",
+        "policies",
+        "created_at",
+        "due_at",
+        "singleton",
+    )
 )
 #: SQLSTATEs of a unique violation and of a lock timeout.
-_TAKEN = ("23505", "55P03")
+_TAKEN, _LOCKED = "23505", "55P03"
+#: A start may take the place at the same moment; the second time, its run is found.
+_TRIES = 2
 
 
-def take_place(connection: Connection, run_id: str, workflow: str, policies: Mapping[str, Any] | None) -> None:
-    """Take the singleton place for a run that begins. If another run has the place, the run continues without it."""
-    key = singleton_of(policies)
-    if key is None:
+def take_place(connection: Connection, run: Row[Any]) -> None:
+    """Take the singleton place for a run that begins. A run that has not begun leaves it: other starts must find the
+    one that runs. If another run has the place even so, the run continues without it."""
+    key = singleton_of(run.policies)
+    if key is None or run.singleton is not None:
         return
-    other: Any = runs.alias("other")
-    has_place = (other.c.workflow == workflow, other.c.singleton == key, other.c.completed_at.is_(None))
-    is_free = ~select(other.c.id).where(*has_place).exists()
-    takes = update(runs).where(runs.c.id == run_id, runs.c.singleton.is_(None), is_free).values(singleton=key)
     if connection.dialect.name != "postgresql":
-        connection.execute(takes)
+        _take(connection, run, key)
         return
     before = connection.scalar(select(func.current_setting("lock_timeout")))
-    try:
-        with connection.begin_nested():
-            connection.execute(select(func.set_config("lock_timeout", _PATIENCE, True)))
-            connection.execute(takes)
-            connection.execute(select(func.set_config("lock_timeout", before, True)))
-    except DBAPIError as error:
-        if getattr(error.orig, "sqlstate", None) not in _TAKEN:
-            raise
+    for _ in range(_TRIES):
+        try:
+            with connection.begin_nested():
+                connection.execute(select(func.set_config("lock_timeout", _PATIENCE, True)))
+                _take(connection, run, key)
+                connection.execute(select(func.set_config("lock_timeout", before, True)))
+            return
+        except DBAPIError as error:
+            sqlstate = getattr(error.orig, "sqlstate", None)
+            if sqlstate == _LOCKED:
+                return
+            if sqlstate != _TAKEN:
+                raise
+
+
+def _take(connection: Connection, run: Row[Any], key: str) -> None:
+    # With a try-lock: gates are locked. `run_before` has locked the row already, if it was there.
+    other = _waiting_with_place(run, key).with_for_update(key_share=True, skip_locked=True)
+    connection.execute(update(runs).where(runs.c.id.in_(chosen(other)), NOT_BEGUN).values(singleton=None))
+    holder: Any = runs.alias("holder")
+    has_place = (holder.c.workflow == run.workflow, holder.c.singleton == key, holder.c.completed_at.is_(None))
+    is_free = ~select(holder.c.id).where(*has_place).exists()
+    takes = update(runs).where(runs.c.id == run.id, runs.c.singleton.is_(None), is_free)
+    connection.execute(takes.values(singleton=key))
+
+
+def _waiting_with_place(run: Row[Any], key: str) -> Select[tuple[str]]:
+    """The other run that has the place of the key and has not begun."""
+    is_it = (runs.c.workflow == run.workflow, runs.c.singleton == key, runs.c.completed_at.is_(None), NOT_BEGUN)
+    return select(runs.c.id).where(*is_it, runs.c.id != run.id)
 
 
 class RunBefore(NamedTuple):
@@ -76,15 +108,21 @@ def slot_name(run: Row[Any]) -> str | None:
 
 
 def run_before(connection: Connection, run: Row[Any]) -> RunBefore | None:
-    """The first run that must begin before this one, which is locked: the order is that of the starts, however their
-    messages arrive. Runs that are paused or not due yet do not keep others waiting."""
+    """The first run that must begin before this one, which is locked: the one that has cancelled another and has its
+    place, then in the order of the starts, however their messages arrive. Runs that are paused or not due yet do not
+    keep others waiting."""
     key = singleton_of(run.policies)
     if key is None:
         return None
+    if run.singleton is None:
+        # It would take the place from a run that waits. That row is locked now, before any gate: the transaction of a
+        # run that has the place waits for no other run.
+        connection.execute(_waiting_with_place(run, key).with_for_update(key_share=True))
     same_key: tuple[Any, ...] = (runs.c.workflow == run.workflow, key == SINGLETON_KEY, NOT_BEGUN)
     can_begin: tuple[Any, ...] = (*same_key, runs.c.paused_at.is_(None), may_begin_now())
+    by_cancel = select(runs.c.id).where(*can_begin, runs.c.singleton == key, runs.c.completed_at.is_(None), GOES_FIRST)
     in_order = select(runs.c.id).where(*can_begin).order_by(STARTED_AT, runs.c.created_at, runs.c.id).limit(1)
-    first = connection.scalar(in_order)
+    first = connection.scalar(select(func.coalesce(by_cancel.scalar_subquery(), in_order.scalar_subquery())))
     if first is None or first == run.id:
         return None
     # With a try-lock: each transaction here has locked its own run already.
@@ -98,7 +136,8 @@ def applicant_of(run: Row[Any], token: int) -> Applicant:
     """A run that asks to begin. `token`: the one that it has while it waits."""
     route = {"level": run.priority or 0, "queue": run.queue}
     since = None if singleton_of(run.policies) is None else run.due_at or run.created_at
-    return Applicant(run.id, "", token, run.workflow, run.version, **route, since=since)
+    first = run.singleton is not None and goes_first(run.policies)
+    return Applicant(run.id, "", token, run.workflow, run.version, **route, since=since, goes_first=first)
 
 
 def retake_slot(connection: Connection, run_id: str, verb: str) -> None:

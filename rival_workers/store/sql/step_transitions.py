@@ -68,7 +68,7 @@ from rival_workers.store.sql.step_ends import end_values, write_end
 #: Actors of history entries that neither an attempt nor an operator caused.
 KEEPER, TIMER, REVOKE = "keeper", "timer", "revoke"
 #: Columns of a run that begins.
-_BEGUN = (runs.c.workflow, runs.c.version, runs.c.input, *FACTS)
+_BEGUN = (runs.c.id, runs.c.workflow, runs.c.version, runs.c.input, runs.c.singleton, *FACTS)
 
 
 class StepTransitionsSql(LimitedStartsSql):
@@ -103,7 +103,7 @@ class StepTransitionsSql(LimitedStartsSql):
             run = None if admitted is None else connection.execute(begins.returning(*_BEGUN)).first()
             if run is None:
                 return wrong_moment(connection, run_id, token, of) or other_than(connection, run_id, of)
-            take_place(connection, run_id, run.workflow, run.policies)
+            take_place(connection, run)
             following = self._following(connection, run_id, claim_for, advance, alone, by=claim_for)
             following.writer.add(entries.STARTED, **started_detail(run))
             following.apply(advance.effects)

@@ -49,8 +49,10 @@ class Redrive(LetterOrder):
 def redrive(call: Call) -> dict[str, Any]:
     given: Redrive = call.body
     found = call.board.rival.redrive(given.runs, rate=given.rate, dry_run=given.dry_run, by=call.by)
-    shell = each_line(shell_text("dlq redrive", one) for one in given.runs)
-    texts = commands(call.base, "dead-letters/redrive", shell, call_text("redrive", given.runs), {"runs": given.runs})
+    about = given.model_dump(include={"rate"}, exclude_defaults=True)
+    shell = each_line(shell_text("dlq redrive", one, **about) for one in given.runs)
+    python = call_text("redrive", given.runs, **about)
+    texts = commands(call.base, "dead-letters/redrive", shell, python, {"runs": given.runs, **about})
     return {"done": list(found.done), "refused": found.refused, "dry_run": found.dry_run, "commands": texts}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 from typing import Any
 
 from pydantic import Field
@@ -40,7 +41,7 @@ class NewRule(Confirmed):
 def set_rule(call: Call) -> dict[str, Any]:
     given: NewRule = call.body
     until = moment_of("until", given.until, 1)
-    texts = _commands(call, given)
+    texts = _commands(call, given, until)
     if given.dry_run:
         one_rule(given.match, given.options)
         return {"rule": None, "commands": texts}
@@ -54,11 +55,11 @@ def _is_for_all(given: NewRule) -> bool:
     return not given.match and not given.workflow
 
 
-def _commands(call: Call, given: NewRule) -> dict[str, str]:
+def _commands(call: Call, given: NewRule, until: dt.datetime | None) -> dict[str, str]:
     named = given.model_dump(include={"workflow", "reason", "until"}, exclude_none=True)
     options = [f"{name}={_plain(value)}" for name, value in given.options.items()]
     shell = shell_text("policy set", *options, match=list(_matchers(given.match)), all=_is_for_all(given), **named)
-    python = call_text("set_policy", given.match, given.options, **named)
+    python = call_text("set_policy", given.match, given.options, **{**named, "until": until})
     body = {"match": given.match, "options": given.options, **named}
     return commands(call.base, "policies", shell, python, body)
 

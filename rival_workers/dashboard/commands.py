@@ -17,10 +17,13 @@ _LINES = 20
 
 def commands(base: str, path: str, shell: str, python: str, body: Mapping[str, Any], method: str = "POST") -> Commands:
     """`path`: below the API. Values are those that were given, so nothing that was hidden can be in them."""
+    return {"shell": shell, "python": python, "curl": curl_text(base, path, body, method)}
+
+
+def curl_text(base: str, path: str, body: Mapping[str, Any], method: str = "POST") -> str:
     call = shlex.join([method, f"{base}api/v1/{path}", "-H", "Content-Type: application/json"])
     data = shlex.quote(json.dumps(body, ensure_ascii=False))
-    curl = f'curl -X {call} -H "Authorization: Bearer $RIVAL_TOKEN" -d {data}'
-    return {"shell": shell, "python": python, "curl": curl}
+    return f'curl -X {call} -H "Authorization: Bearer $RIVAL_TOKEN" -d {data}'
 
 
 def shell_text(command: str, /, *given: str, **options: Any) -> str:
@@ -68,6 +71,17 @@ def _literal(value: Any) -> str:
             return f"RunFilter({', '.join(_keywords(vars(value)))})"
         case _:
             return repr(value)
+
+
+def incomplete(texts: Commands, *kinds: str) -> Commands:
+    """With the texts of these kinds as comments: they have `***` in place of values that are hidden."""
+    return texts | {
+        kind: "\n".join(["# Put in the hidden values (***) first:", *_comments(texts[kind])]) for kind in kinds
+    }
+
+
+def _comments(text: str) -> Iterator[str]:
+    yield from (line if line.startswith("#") else f"# {line}" for line in text.split("\n"))
 
 
 def as_json(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -103,7 +104,8 @@ def _pointers(error: errors.RivalError) -> Problems | None:
     if isinstance(error, errors.InvalidInput):
         return [{"pointer": one.pointer, "message": one.message} for one in error.found]
     if isinstance(error, errors.InvalidArgument):
-        return [{"pointer": f"/{error.argument}", "message": error.problem}]
+        # `runs[1]` is the item at `/runs/1`.
+        return [{"pointer": "/" + re.sub(r"\[(\d+)\]", r"/\1", error.argument), "message": error.problem}]
     return None
 
 

@@ -87,8 +87,9 @@ def test_a_schedule_hides_the_secrets_of_its_workflow_and_keeps_what_a_change_do
         return found
 
     command = change(dry_run=True).json()["commands"]["shell"]
-    assert command == ("rival schedule add nightly pay '0 4 * * *' @input.json --priority high --label team=blue"), (
-        command
+    assert command == (
+        "# Put in the hidden values (***) first:\n"
+        """# rival schedule add nightly pay '0 4 * * *' '{"number": "***"}' --priority high --label team=blue"""
     )
     assert change().status_code == 200
     assert (stored().input, stored().cron, stored().options) == ({"number": "4000-1"}, "0 4 * * *", labels)

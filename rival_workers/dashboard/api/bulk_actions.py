@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
 
-from rival_client.api.bulk import LIMIT, Bulk, BulkOutcome
+from rival_client.api.bulk import Bulk, BulkOutcome
+from rival_client.api.bulk import BulkOrder as CheckedOrder
+from rival_client.model.checks import arguments
 from rival_client.sql.bulk_records import KEPT
 from rival_client.sql.reads.run_filter import RunFilter
 from rival_workers.dashboard.api.filters import RunQuery
 from rival_workers.dashboard.audit import audit
 from rival_workers.dashboard.bulk_action import BulkAction
+from rival_workers.dashboard.bulk_commands import bulk_commands
 from rival_workers.dashboard.bulks import new_id
-from rival_workers.dashboard.commands import as_json, call_text, commands, each_line, shell_text
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.roles import ADMINS_BULK, OPERATORS_BULK
 from rival_workers.dashboard.route import Answer, Call, Form, Route
-from rival_workers.dashboard.verb_names import NEED_REASON, VERBS
+from rival_workers.dashboard.verb_names import VERBS, refuse_incomplete
 
 _BY_PATH = {path: verb for verb, path in VERBS.items()}
 
@@ -59,7 +60,17 @@ def begin(call: Call) -> Answer:
     chosen: RunFilter | Sequence[str] = order.filter.chosen() if order.filter is not None else order.runs or []
     given = order.model_dump(include={"step", "result", "reason", "limit", "runs"})
     given["filter"] = order.filter.model_dump(exclude_none=True) if order.filter else None
-    return _begun(call, _action(call, _BY_PATH[order.verb], given, dry_run=True), chosen)
+    verb = _BY_PATH[order.verb]
+    _check(verb, order, call.by)
+    return _begun(call, _action(call, verb, given, dry_run=True), chosen)
+
+
+def _check(verb: str, order: BulkOrder, by: str) -> None:
+    """What the preview would fail with."""
+    refuse_incomplete(verb, order.step, order.reason)
+    CheckedOrder.checked(verb, order.step, order.result, order.reason, by, True)  # type: ignore[arg-type]
+    if order.runs is not None:
+        arguments.ids("runs", order.runs, arguments.id_looked_for)
 
 
 def _rest(call: Call, done: BulkAction) -> Answer:
@@ -73,50 +84,9 @@ def _rest(call: Call, done: BulkAction) -> Answer:
 
 
 def _action(call: Call, verb: str, order: dict[str, Any], *, dry_run: bool, preview: str | None = None) -> BulkAction:
-    # Every viewer sees the commands of an action.
-    result = call.board.wide_veil().hidden(order["result"])
-    shown = {**order, "result": result, "filter": _shown_filter(call, order["filter"])}
-    named = {"step": order["step"], "value": shown["result"], "reason": order["reason"]}
-    chosen = RunQuery(**shown["filter"]).chosen() if shown["filter"] else order["runs"]
-    limit = order["limit"] if shown["filter"] and order["limit"] != LIMIT else None
-    python = call_text("bulk", verb, chosen, **named, limit=limit)
-    body = {"verb": VERBS[verb], **{name: value for name, value in shown.items() if value is not None}}
-    texts = commands(call.base, "bulk", _shell(verb, shown), python, body)
-    return BulkAction(new_id(), verb, dry_run, call.by, texts, order, preview)
-
-
-def _shown_filter(call: Call, chosen: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The filter as people may see it: hidden values are masked, and the values to look for are JSON text."""
-    if chosen is None:
-        return None
-    veil = call.board.wide_veil() if "workflow" not in chosen else call.board.current_veil(chosen["workflow"])
-    sought = {name: chosen[name] for name in ("input", "result") if name in chosen}
-    return {**chosen, **{name: as_json(veil.hidden(json.loads(text))) for name, text in sought.items()}}
-
-
-def _shell(verb: str, order: dict[str, Any]) -> str:
-    """With a filter one command; for chosen runs one command each."""
-    value = as_json(order["result"]) if verb == "set_result" else None
-    reason = order["reason"] if verb in NEED_REASON else None
-    if order["filter"] is not None:
-        limit = order["limit"] if order["limit"] != LIMIT else None
-        how = {"step": order["step"], "value": value, "reason": reason, "limit": limit}
-        return shell_text(VERBS[verb], **_options(order["filter"]), **how, yes=True)
-    step = [order["step"]] if order["step"] else []
-    given = [*step, *([value] if value is not None else [])]
-    return each_line(shell_text(VERBS[verb], one, *given, reason=reason) for one in order["runs"])
-
-
-def _options(chosen: dict[str, Any]) -> dict[str, Any]:
-    """A filter as options of the command."""
-    found = {name: value for name, value in chosen.items() if name not in ("status", "paused", "labels")}
-    if "status" in chosen:
-        found["status"] = chosen["status"].split(",")
-    if "labels" in chosen:
-        found["label"] = [f"{name}={value}" for name, value in json.loads(chosen["labels"]).items()]
-    if "paused" in chosen:
-        found["paused" if chosen["paused"] else "not-paused"] = True
-    return found
+    action_id = new_id()
+    texts = bulk_commands(call, verb, order, action_id if dry_run else None)
+    return BulkAction(action_id, verb, dry_run, call.by, texts, order, preview)
 
 
 def _begun(

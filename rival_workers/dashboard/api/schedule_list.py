@@ -11,7 +11,7 @@ from rival_client.model.starts.planned_schedules import run_id_at
 from rival_client.sql.reads.schedule_reads import ScheduleRecord, find_schedule, list_schedules
 from rival_workers.dashboard.audit import audit
 from rival_workers.dashboard.board import Board
-from rival_workers.dashboard.commands import Commands, as_json, call_text, commands, shell_text
+from rival_workers.dashboard.commands import Commands, as_json, call_text, commands, incomplete, shell_text
 from rival_workers.dashboard.ids import in_path
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Call, Confirmed, Route
@@ -71,7 +71,7 @@ def put(call: Call) -> dict[str, Any]:
     with call.board.database.snapshot() as connection:
         before = find_schedule(connection, name)
     value, kept = _input_of(call, given, before), (before.options if before else None) or {}
-    texts = _put_commands(call, given, when, before)
+    texts = _put_commands(call, given, when, value, kept)
     if given.dry_run:
         return {"next": _planned(call, given, when, value), "commands": texts}
     # Options that this form does not have, such as labels, stay.
@@ -100,16 +100,16 @@ def _planned(call: Call, given: Planning, when: str | float, value: Any) -> list
     return [moment(tick) for tick in islice(ticks, _NEXT)]
 
 
-def _put_commands(call: Call, given: Planning, when: str | float, before: ScheduleRecord | None) -> Commands:
-    """An input that is kept is not shown."""
-    kept = (before.options if before else None) or {}
+def _put_commands(call: Call, given: Planning, when: str | float, value: Any, kept: dict[str, Any]) -> Commands:
+    """With the input that the schedule will have: what a command does not give does not stay."""
     name, how = call.names["schedule"], given.model_dump(include={"timezone", "catch_up"}, exclude_defaults=True)
-    is_kept = before is not None and "input" not in given.model_fields_set
-    value = ["@input.json"] if is_kept else [as_json(given.input)] if given.input is not None else []
-    shell = shell_text("schedule add", name, given.workflow, str(when), *value, **how, **_kept_options(kept))
-    python = call_text("schedule", given.workflow, when, name=name, input=given.input, **how, **kept)
+    shown = value if value == given.input else call.board.current_veil(given.workflow).hidden(value)
+    written = [as_json(shown)] if shown is not None else []
+    shell = shell_text("schedule add", name, given.workflow, str(when), *written, **how, **_kept_options(kept))
+    python = call_text("schedule", given.workflow, when, name=name, input=shown, **how, **kept)
     body = given.model_dump(exclude={"dry_run"}, exclude_none=True)
-    return commands(call.base, f"schedules/{in_path(name)}", shell, python, body, "PUT")
+    texts = commands(call.base, f"schedules/{in_path(name)}", shell, python, body, "PUT")
+    return texts if shown == value else incomplete(texts, "shell", "python")
 
 
 def _kept_options(kept: dict[str, Any]) -> dict[str, Any]:

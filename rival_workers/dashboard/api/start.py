@@ -16,11 +16,12 @@ from rival_client.model.starts.start_options import StartOptions
 from rival_client.sql.history import record_requests
 from rival_client.sql.reads.run_reads import read_run, read_run_head
 from rival_client.sql.reads.run_rows import last_inputs
-from rival_workers.dashboard.commands import Commands, as_json, call_text, commands, shell_text
+from rival_workers.dashboard.commands import Commands, as_json, call_text, commands, incomplete, shell_text
 from rival_workers.dashboard.ids import in_path
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Answer, Call, Form, Route
 from rival_workers.dashboard.values import moment
+from rival_workers.dashboard.veil import Veil
 
 LAST_INPUTS = 5
 _HIDDEN = "is hidden: give the value, or start like that run"
@@ -43,11 +44,11 @@ class Start(Given):
 
 def start(call: Call) -> Answer:
     given: Start = call.body
-    value = input_of(call, given, given.workflow)
+    value, veil = input_of(call, given, given.workflow)
     problems = _problems(call, given.workflow, given, value)
     if problems:
         raise Refused(422, "InvalidInput", f"The input does not fit workflow {given.workflow!r}.", errors=problems)
-    texts = as_commands(call, given.workflow, given)
+    texts = as_commands(call, given.workflow, given, value, veil)
     if given.dry_run:
         return Answer({"run": given_or_new_id(given.run_id), "status": "possible", "commands": texts})
     run_id, is_new = _requested(call, given, value)
@@ -80,27 +81,29 @@ def validate(call: Call) -> dict[str, Any]:
     """An input that does not fit is an answer, not an error."""
     given: Given = call.body
     name, began = call.names["workflow"], time.perf_counter()
-    value = input_of(call, given, name)
+    value, veil = input_of(call, given, name)
     problems = _problems(call, name, given, value)
     return {
         "ok": not problems,
         "errors": problems,
         "ms": round((time.perf_counter() - began) * 1000, 1),
         "size": len(json.dumps(call.board.current_veil(name).hidden(value))),
-        "commands": as_commands(call, name, given),
+        "commands": as_commands(call, name, given, value, veil),
     }
 
 
-def input_of(call: Call, given: Given, workflow: str) -> Any:
+def input_of(call: Call, given: Given, workflow: str) -> tuple[Any, Veil]:
+    """The input, and what hides values of the run that it is from."""
     if given.like is None:
-        return given.input
+        return given.input, call.board.current_veil(workflow)
     with call.board.database.snapshot() as connection:
         run = read_run(connection, given.like)
     if run.workflow != workflow:
         raise Refused(422, "InvalidArgument", f"Run {given.like!r} belongs to workflow {run.workflow!r}.")
+    veil = call.board.veil_of(run.workflow, run.version)
     if "input" in given.model_fields_set:
-        return call.board.veil_of(run.workflow, run.version).restored(given.input, run.input)
-    return run.input if given.patch is None else merged(run.input, given.patch)
+        return veil.restored(given.input, run.input), veil
+    return run.input if given.patch is None else merged(run.input, given.patch), veil
 
 
 def merged(value: Any, patch: Any) -> Any:
@@ -131,14 +134,14 @@ def _problems(call: Call, workflow: str, given: Given, value: Any) -> list[dict[
     return found
 
 
-def as_commands(call: Call, workflow: str, given: Given) -> Commands:
-    """With `like` no command is given: its input is not shown."""
+def as_commands(call: Call, workflow: str, given: Given, value: Any, veil: Veil) -> Commands:
+    """With `like`, the input of the other run. What is hidden of it is only in the call for curl, as `like`."""
     named = given.model_dump(include={"input", "like", "patch", "run_id"}, exclude_none=True)
     body: dict[str, Any] = {"workflow": workflow, **named}
-    shown = "@input.json" if given.like is not None else as_json(given.input)
-    shell = shell_text("run", workflow, shown, run_id=given.run_id)
-    value = {} if given.like is not None else given.input
-    return commands(call.base, "runs", shell, call_text("run", workflow, value, run_id=given.run_id), body)
+    shown = value if given.like is None else call.board.current_veil(workflow).hidden(veil.hidden(value))
+    shell = shell_text("run", workflow, as_json(shown), run_id=given.run_id)
+    texts = commands(call.base, "runs", shell, call_text("run", workflow, shown, run_id=given.run_id), body)
+    return texts if shown == value else incomplete(texts, "shell", "python")
 
 
 def inputs(call: Call) -> dict[str, Any]:

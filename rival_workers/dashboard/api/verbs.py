@@ -17,7 +17,7 @@ from rival_workers.dashboard.ids import in_path
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Call, Confirmed, Handler, Route
 from rival_workers.dashboard.row_views import views_of
-from rival_workers.dashboard.verb_names import NEED_REASON, NEED_STEP, VERBS
+from rival_workers.dashboard.verb_names import NEED_REASON, NEED_STEP, VERBS, refuse_incomplete
 
 
 class Order(Confirmed):
@@ -29,7 +29,7 @@ class Order(Confirmed):
 def _handler(verb: str) -> Handler:
     def handle(call: Call) -> dict[str, Any]:
         order: Order = call.body
-        _check(verb, order)
+        refuse_incomplete(verb, order.step, order.reason)
         if order.dry_run:
             return _preview(call, verb, order)
         reopened = _act(call, verb, order)
@@ -37,13 +37,6 @@ def _handler(verb: str) -> Handler:
         return {**done, **_steps(reopened), "commands": as_commands(call, verb, order)}
 
     return handle
-
-
-def _check(verb: str, order: Order) -> None:
-    missing = [name for name, verbs in (("step", NEED_STEP), ("reason", NEED_REASON)) if verb in verbs]
-    problems = [{"pointer": f"/{name}", "message": "is needed"} for name in missing if not getattr(order, name)]
-    if problems:
-        raise Refused(422, "InvalidArgument", f"{VERBS[verb]} needs {' and '.join(missing)}.", errors=problems)
 
 
 def _row(call: Call, run_id: str) -> dict[str, Any]:

@@ -127,6 +127,8 @@ class Fuzzer:
         self.statuses[name][found.status_code] += 1
         code = found.json().get("code") if found.status_code >= 400 else None
         told = f"{role} {sent}: {found.status_code} {found.text[:300]}"
+        if str(found.status_code) not in case.operation.definition.raw["responses"]:
+            self.problems.append(f"not described: {told}")
         if found.status_code >= 500 or (
             found.status_code >= 400 and "problem+json" not in found.headers["content-type"]
         ):

@@ -13,6 +13,29 @@ from rival_workers.dashboard.problem_json import PROBLEM
 from rival_workers.dashboard.route import Call, Route
 
 _REFERENCES = "#/components/schemas/{model}"
+#: Status of a problem -> when there is one.
+_REFUSALS = {
+    400: "The query or the body does not fit: `errors` has the places",
+    401: "There is no login, or it is not valid any more",
+    403: "The role is not enough, a value is hidden, or the request comes from another site",
+    404: "The run, workflow or whatever is named does not exist",
+    409: "It is not possible with what is there as it is",
+    413: "A value or the body is too large",
+    421: "The dashboard does not answer to this host name",
+    422: "An argument or an input is wrong: `errors` has the places",
+    500: "An unexpected error: the log of the dashboard has it",
+    503: "The database does not answer, or the server is busy: live updates came too late, or have too many viewers",
+    504: "The search took too long: narrow it",
+}
+_OF_WRITES = {
+    408: "The body did not arrive in time",
+    412: "The run has changed since the preview that `If-Match` names",
+    415: "The body is not JSON",
+    429: "The topic is full, or too many logins have failed",
+}
+#: These name when to ask again.
+_ASK_AGAIN = (429, 503)
+_SECONDS = {"description": "Seconds", "schema": {"type": "integer"}}
 
 
 def describe(call: Call) -> dict[str, Any]:
@@ -44,7 +67,7 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
         "operationId": _name(route),
         "description": f"Role: {route.role}.",
         "parameters": [*_in_path(route), *_in_query(route, schemas)],
-        "responses": {str(route.status): _answer(route, schemas), "default": _problem()},
+        "responses": {str(route.status): _answer(route, schemas), **_problems(route)},
         "security": [] if route.role == "none" else [{"bearer": []}],
     }
     if route.body is not None:
@@ -54,7 +77,9 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _name(route: Route) -> str:
-    return route.method.lower() + re.sub(r"[^A-Za-z]+(\w)", lambda found: found[1].upper(), "/" + route.path)
+    """`getRunsRunIdSteps`"""
+    words = re.findall(r"[A-Za-z0-9]+", route.path)
+    return route.method.lower() + "".join(word[0].upper() + word[1:] for word in words)
 
 
 def _in_path(route: Route) -> list[dict[str, Any]]:
@@ -87,9 +112,16 @@ def _schema(kind: Any, schemas: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _problem() -> dict[str, Any]:
+def _problems(route: Route) -> dict[str, Any]:
+    """Every status with which a request of the route may be refused."""
+    statuses = {**_REFUSALS, **(_OF_WRITES if route.writes else {})}
+    return {str(status): _problem(status, statuses[status]) for status in sorted(statuses)}
+
+
+def _problem(status: int, description: str) -> dict[str, Any]:
     schema = {"$ref": "#/components/schemas/Problem"}
-    return {"description": "Refused", "content": {"application/problem+json": {"schema": schema}}}
+    found: dict[str, Any] = {"description": description, "content": {"application/problem+json": {"schema": schema}}}
+    return found | {"headers": {"Retry-After": _SECONDS}} if status in _ASK_AGAIN else found
 
 
 ROUTES = (Route("GET", "/openapi.json", "viewer", describe, "Describe the API"),)

@@ -62,8 +62,7 @@ class Users:
     # -- changes ------------------------------------------------------------------------------------------
 
     def add(self, name: str, password: str, role: Role) -> None:
-        if not name.strip() or len(name) > 200 or not name.isprintable():
-            raise ConfigurationError(f"{name!r} is not a name of a user: give 1 to 200 printable characters.")
+        _check_name(name, "user")
         if len(password) < 8:
             raise ConfigurationError("The password is too short: give at least 8 characters.")
         salt = secrets.token_bytes(16)
@@ -80,6 +79,7 @@ class Users:
 
     def add_token(self, name: str, role: Role, expires: float | None) -> str:
         """The token, which is stored as a hash: it cannot be shown again."""
+        _check_name(name, "token")
         token = "rvd_" + secrets.token_urlsafe(30)
         content = self._content()
         content.tokens[_token_hash(token)] = {"name": name, "role": _role(role), "expires": expires or 0}
@@ -117,6 +117,12 @@ def _parsed(file: Path) -> Content:
             f"{file} cannot be read: {error}. Repair it, or delete it and add users again."
         ) from error
     return content
+
+
+def _check_name(name: str, whose: str) -> None:
+    """The audit and the histories of runs have it."""
+    if not name.strip() or len(name) > 200 or not name.isprintable():
+        raise ConfigurationError(f"{name!r} is not a name of a {whose}: give 1 to 200 printable characters.")
 
 
 def _role(role: object) -> Role:

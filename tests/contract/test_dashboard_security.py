@@ -207,6 +207,17 @@ def test_a_bearer_token_needs_no_browser_and_expires(site: Site, users: Users) -
         assert (found.status_code, found.json()["detail"]) == (401, "This bearer token is not valid, or has expired.")
 
 
+@pytest.mark.parametrize("name", ["", "  ", "\t", "a\nb", "\u200b", "x" * 201])
+def test_a_token_and_a_user_need_a_name_that_people_can_read(users: Users, name: str) -> None:
+    before = users._file.read_text()
+    told = f"{name!r} is not a name of a {{}}: give 1 to 200 printable characters."
+    with pytest.raises(ConfigurationError, match=whole(told.format("token"))):
+        users.add_token(name, "viewer", None)
+    with pytest.raises(ConfigurationError, match=whole(told.format("user"))):
+        users.add(name, PASSWORD, "viewer")
+    assert users._file.read_text() == before
+
+
 def test_logins_are_in_the_audit_and_a_database_that_is_away_does_not_keep_people_out(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

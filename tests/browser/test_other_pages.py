@@ -237,3 +237,10 @@ def test_an_idempotency_key_is_dropped(open_page: OpenPage, site: Site) -> None:
         [],
         ["free"],
     )
+
+
+def test_long_lists_are_below_the_limits_and_the_breakers(open_page: OpenPage) -> None:
+    page = open_page("limits")
+    page.get_by_role("region", name="Dead letters").get_by_text("letter-1").first.wait_for()
+    titles = page.locator("main section h2").all_text_contents()
+    assert titles == ["Limits", "Circuit breakers", "Rules of the fleet", "Dead letters", "Idempotency keys"]

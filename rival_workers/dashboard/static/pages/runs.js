@@ -161,9 +161,11 @@ const HIDDEN = "rival-hidden";
 const VIEWS = "rival-views";
 const views = () => JSON.parse(localStorage.getItem(VIEWS) ?? "[]");
 
+const NOTHING = { rows: null, next: null, searched: null, problem: null };
+
 /** One page of runs; rows change in place, and newer runs are only counted. */
 function useRuns(asked, after) {
-  const [state, setState] = useState({ rows: null, next: null, searched: null, problem: null });
+  const [state, setState] = useState(NOTHING);
   const [newer, setNewer] = useState(0);
   const rows = useRef(null);
   const key = JSON.stringify(asked) + after;
@@ -184,7 +186,8 @@ function useRuns(asked, after) {
       setNewer(answer.newer?.count ?? 0);
       if (heard.current.newest) seen(heard.current.newest);
       setState({ rows: rows.current, next: answer.next, searched: answer.searched_to, open: answer.open, problem: null });
-    }, (problem) => setState((old) => ({ ...old, problem })));
+    // Rows that another filter has found are not shown under one that has failed.
+    }, (problem) => setState((old) => (rows.current ? { ...old, problem } : { ...NOTHING, problem })));
   };
   const load = () => read();
   // Events were missed: the same rows as they are now. Newer ones wait until the reader lets them in.

@@ -125,6 +125,12 @@ def json_encoder(default: Callable[[Any], Any] | None = None, *, ensure_ascii: b
 _encode_value, _encode_input_value = json_encoder(_encode), json_encoder(_encode_input)
 
 
+def _problem(error: Exception) -> str:
+    """Python's own text for these numbers differs between its versions, and does not say what to do."""
+    text = str(error)
+    return "NaN and infinite numbers are not; give None or a text" if text.startswith("Out of range float") else text
+
+
 def dump(value: Any, *, what: str, limit: int = DEFAULT_LIMIT, is_input: bool = False) -> Json:
     """The JSON text of `value`; InvalidPayload, naming `what`, when there is none or it is too long. `is_input`: models
     are written with the names that the schema of an input has for their fields."""
@@ -135,7 +141,7 @@ def dump(value: Any, *, what: str, limit: int = DEFAULT_LIMIT, is_input: bool = 
     except RecursionError as error:
         raise InvalidPayload(f"{what} is not JSON: it holds itself, or has too many levels") from error
     except (TypeError, ValueError) as error:
-        raise InvalidPayload(f"{what} is not JSON: {error}") from error
+        raise InvalidPayload(f"{what} is not JSON: {_problem(error)}") from error
     except Exception as error:
         # Models and dataclasses run code of their own to become JSON.
         raise InvalidPayload(f"{what} is not JSON: {type(error).__name__}: {error}") from error

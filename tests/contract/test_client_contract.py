@@ -230,7 +230,7 @@ TOO_LONG = (
 @pytest.mark.parametrize(
     ("bad", "problem"),
     [
-        (float("nan"), "is not JSON: Out of range float values are not JSON compliant"),
+        (float("nan"), "is not JSON: NaN and infinite numbers are not; give None or a text"),
         (object(), "is not JSON: object is not JSON"),
         ("\x00", r"holds a NUL character (\u0000), which Postgres cannot store"),
         ("\ud800", "holds a lone surrogate, which is not valid Unicode"),

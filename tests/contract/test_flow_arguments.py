@@ -89,7 +89,7 @@ CALLS: dict[str, tuple[str, Callable[[FlowContext], Any]]] = {
         lambda ctx: ctx.await_event("a", key="b\x00c"),
     ),
     "event where": (
-        "where: it is not JSON: Out of range float values are not JSON compliant",
+        "where: it is not JSON: NaN and infinite numbers are not; give None or a text",
         lambda ctx: ctx.await_event("a", where={"x": float("nan")}),
     ),
     "event timeout": (

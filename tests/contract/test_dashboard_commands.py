@@ -12,6 +12,7 @@ import pytest
 
 from rival_client import RunFilter
 from rival_client.model.completion_token import CompletionToken
+from rival_client.model.policies.option_fields import FIELDS
 from rival_workers import StepError, limit, step, wait_event_step
 from rival_workers.cli.main import COMMANDS, cli
 from rival_workers.dashboard.route import Route
@@ -187,11 +188,20 @@ def test_a_dry_run_of_what_is_refused_says_why(site: Site) -> None:
     wrong_input = {"workflow": "w", "cron": "0 3 * *", "dry_run": True}
     found = site.ask("PUT", "schedules/x", json=wrong_input)
     assert (found.status_code, found.json()["possible"]) == (200, False)
-    assert "0 3 * *" in found.json()["reason"]
+    assert found.json()["reason"] == (
+        "Invalid argument when: '0 3 * *' is not a cron expression: write five fields as in \"*/5 * * * *\" "
+        "(minute, hour, day of month, month, day of week)."
+    )
     found = site.ask("POST", "external/fail", json={"token": "rvl_x", "message": "m", "dry_run": True})
-    assert "not a token" in found.json()["reason"]
+    assert found.json()["reason"] == (
+        "This is not a token of an external step, or only a part of one. Give the whole text that "
+        "`ctx.completion_token` has handed out; it begins with rvl_."
+    )
     found = site.ask("POST", "policies", json={"options": {"timeoutt": 1}, "dry_run": True})
-    assert "timeoutt" in found.json()["reason"]
+    known = ", ".join(FIELDS)
+    assert found.json()["reason"] == (
+        f"Invalid argument rule: the rule: unknown option 'timeoutt' (did you mean 'timeout'?); known are {known}."
+    )
     assert site.ask("POST", "policies", json={"options": {"timeoutt": 1}}).status_code == 422
 
 

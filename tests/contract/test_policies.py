@@ -772,12 +772,21 @@ def test_a_step_that_has_not_begun_has_a_preview(inline: Inline) -> None:
 # -- rules that name a step -------------------------------------------------------------------------------
 
 STEPS = (step(work, name="charge"), for_each("lines", items=lambda: [1], do=[step(work, name="pack")]))
+NO_STEP = "policies[0]: workflow 'w' has no step 'chrage' (did you mean 'charge'?); it has charge, lines, pack."
 UNKNOWN = {
-    "a name": (["chrage", "pack"], "policies[0]: workflow 'w' has no step 'chrage' (did you mean 'charge'?)"),
-    "all of them": (["a", "b"], "; it has charge, lines, pack; policies[1]: workflow 'w' has no step 'b'"),
-    "a path": ([{"path": "lines/pack"}], "workflow 'w' has no path 'lines/pack' (did you mean 'lines[]/pack'?)"),
-    "in all": ([{"all": [{"kind": "step"}, {"name": "chrage"}]}], "no step 'chrage'"),
-    "of this workflow": ([{"workflow": "w", "name": "chrage"}], "no step 'chrage'"),
+    "a name": (["chrage", "pack"], NO_STEP),
+    "all of them": (
+        ["a", "b"],
+        "policies[0]: workflow 'w' has no step 'a'; it has charge, lines, pack; "
+        "policies[1]: workflow 'w' has no step 'b'; it has charge, lines, pack.",
+    ),
+    "a path": (
+        [{"path": "lines/pack"}],
+        "policies[0]: workflow 'w' has no path 'lines/pack' (did you mean 'lines[]/pack'?); "
+        "it has charge, lines, lines[]/pack.",
+    ),
+    "in all": ([{"all": [{"kind": "step"}, {"name": "chrage"}]}], NO_STEP),
+    "of this workflow": ([{"workflow": "w", "name": "chrage"}], NO_STEP),
 }
 ACCEPTED = {
     "a composite and an inner step": ["lines", "pack"],
@@ -808,7 +817,7 @@ def test_a_rule_that_names_a_step_that_the_workflow_does_not_have_is_refused(inl
     ):
         with pytest.raises(InvalidArgument) as refused:
             start()
-        assert message in str(refused.value)
+        assert refused.value.problem == message
     assert list(inline.rival.runs()) == []
     assert inline.rival.schedules() == []
 
@@ -912,7 +921,11 @@ def test_a_rule_of_a_run_whose_options_all_matched_nodes_can_have_is_accepted(in
 
 def test_a_rule_of_a_run_is_checked_with_its_labels(inline: Inline) -> None:
     inline.define("w", *MIXED)
-    with pytest.raises(InvalidArgument, match="a branch has no option 'deadline'"):
+    problems = [
+        f"policies[0]: a {kind} has no option 'deadline': choose other steps with a matcher"
+        for kind in ("for_each", "branch")
+    ]
+    with pytest.raises(InvalidArgument, match=whole(f"Invalid argument policies: {'; '.join(problems)}.")):
         inline.rival.run("w", {}, policies=[(labelled(tenant="x"), {"deadline": 60})], labels={"tenant": "x"})
 
 

@@ -52,6 +52,16 @@ def test_each_operation_has_all_statuses_of_errors() -> None:
         assert of_errors - told <= (set() if route.writes else {412, 429}), route.path
 
 
+def test_a_dry_run_of_a_start_and_of_an_event_is_described(site: Site) -> None:
+    for path, body in (("/runs", {"workflow": "w", "input": {}}), ("/events", {"topic": "t"})):
+        for given in ({"dry_run": True}, {}):
+            found = site.ask("POST", path[1:], json={**body, **given})
+            assert found.status_code == (200 if given else 201)
+            assert str(found.status_code) in operation("POST", path)["responses"]
+    assert set(operation("POST", "/bulk")["responses"]) >= {"202", "409"}
+    assert "200" not in operation("POST", "/bulk")["responses"]
+
+
 def test_the_refusal_of_live_updates_that_are_late_is_described(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "_PATIENCE", 0.05)
     monkeypatch.setattr(site.board.hub, "look", lambda _: 10**9)

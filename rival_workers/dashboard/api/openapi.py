@@ -67,7 +67,7 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
         "operationId": _name(route),
         "description": f"Role: {route.role}.",
         "parameters": [*_in_path(route), *_in_query(route, schemas)],
-        "responses": {str(route.status): _answer(route, schemas), **_problems(route)},
+        "responses": {**{str(one): _answer(route, schemas) for one in _successes(route)}, **_problems(route)},
         "security": [] if route.role == "none" else [{"bearer": []}],
     }
     if route.body is not None:
@@ -96,6 +96,12 @@ def _in_query(route: Route, schemas: dict[str, Any]) -> list[dict[str, Any]]:
         {"name": name, "in": "query", "required": name in required, "schema": its}
         for name, its in schema.get("properties", {}).items()
     ]
+
+
+def _successes(route: Route) -> tuple[int, ...]:
+    """A dry run creates nothing."""
+    has_dry_run = route.body is not None and "dry_run" in route.body.model_fields
+    return (200, 201) if route.status == 201 and has_dry_run else (route.status,)
 
 
 def _answer(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:

@@ -58,6 +58,11 @@ class Settings:
         return cls(**values)
 
     @classmethod
+    def of_rival_variables(cls) -> Self:
+        """Settings from the environment without DATABASE_URL and CELERY_BROKER_URL, which other programs read, too."""
+        return cls.from_env({name: value for name, value in os.environ.items() if name.startswith("RIVAL_")})
+
+    @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
         """Settings that a user has given as arguments of something else; InvalidArgument names an unknown one."""
         known = [one.name for one in fields(cls)]
@@ -80,6 +85,11 @@ class Settings:
                 "`rival dev` brings its own and prints both URLs."
             )
         return self.database_url
+
+
+def variable_of(setting: str) -> str | None:
+    """The variable of the environment that gives this setting; None if none does."""
+    return _first(os.environ, _NAMES[setting])
 
 
 def _first(env: Mapping[str, str], names: tuple[str, ...]) -> str | None:

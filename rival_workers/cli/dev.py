@@ -17,11 +17,17 @@ from typing import Any
 import click
 
 from rival_client.db.database import Database
-from rival_workers.cli.connection import DIRECTORY
+from rival_workers.cli.connection import DIRECTORY, dev_settings, server_lines
 from rival_workers.cli.dashboard_launch import beside, is_installed
 from rival_workers.cli.display.output import json_option, print_json_line
 from rival_workers.cli.load_check import LoadedWorkflow, loaded_workflows
-from rival_workers.cli.options.fleet_options import FleetOptions, with_fleet_options, with_workflows, workflows_option
+from rival_workers.cli.options.fleet_options import (
+    FleetOptions,
+    interrupt_on,
+    with_fleet_options,
+    with_workflows,
+    workflows_option,
+)
 from rival_workers.dev.announcement import Announcement, DevServers, running_dev
 from rival_workers.dev.file_lock import is_locked
 from rival_workers.dev.stack import open_stack
@@ -46,6 +52,8 @@ class Started:
     processes: int
     #: The link to the dashboard; None without one.
     dashboard: str | None
+    #: For each server, which one it is and why.
+    servers: Sequence[str]
 
 
 @click.command()
@@ -58,21 +66,27 @@ def dev(paths: Sequence[str], with_dashboard: bool, opens: bool, as_json: bool, 
     """Run a Postgres, a Redis and workers for your own workflows until Ctrl-C.
 
     The servers are embedded; their data is in ./.rival and survives. RIVAL_DATABASE_URL and RIVAL_BROKER_URL replace
-    them when set. Without --workflows (or RIVAL_WORKFLOWS, or ./workflows) there are servers but no workers.
+    them when set; DATABASE_URL and CELERY_BROKER_URL do not. Without --workflows (or RIVAL_WORKFLOWS, or ./workflows)
+    there are servers but no workers.
     """
-    _handle_signals()
+    # Before anything is started, so that nothing is left running.
+    interrupt_on(signal.SIGINT, signal.SIGTERM)
     fleet_options = FleetOptions(**options)
-    given = _with_default_workflows(with_workflows(WorkerSettings.from_env(), paths))
+    given = _with_default_workflows(with_workflows(dev_settings(), paths))
     settings = fleet_options.prepared(given, as_json)
     workflows = loaded_workflows(settings.workflow_paths, settings.environment()) if settings.workflow_paths else {}
     shared = running_dev(DIRECTORY) is not None
+    servers = list(server_lines(given))
+    if not as_json:
+        click.echo("\n".join(servers))
     with open_stack(DIRECTORY, database_url=settings.database_url, broker_url=settings.broker_url) as stack:
         settings = settings.with_(database_url=stack.database_url, broker_url=stack.broker_url)
         stack.directory.mkdir(mode=0o700, exist_ok=True)
         with Announcement(stack.directory, DevServers(stack.database_url, stack.broker_url)):
             _migrate(stack.database_url)
             with _dashboard(settings, with_dashboard, opens) as link:
-                started = Started(settings, workflows, shared, fleet_options.processes if workflows else 0, link)
+                processes = fleet_options.processes if workflows else 0
+                started = Started(settings, workflows, shared, processes, link, servers)
                 _print_started(started, as_json)
                 code = fleet_options.fleet(settings).run() if workflows else _until_signal()
     _wait_until_servers_stopped(stack.directory)
@@ -81,13 +95,6 @@ def dev(paths: Sequence[str], with_dashboard: bool, opens: bool, as_json: bool, 
 
 def _dashboard(settings: WorkerSettings, wanted: bool, opens: bool) -> AbstractContextManager[str | None]:
     return beside(settings, opens) if wanted and is_installed() else nullcontext()
-
-
-def _handle_signals() -> None:
-    """Set before anything is started, so that nothing is left running. Shells start background jobs with SIGINT
-    ignored."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
 
 
 def _with_default_workflows(settings: WorkerSettings) -> WorkerSettings:
@@ -128,6 +135,7 @@ def _as_json(started: Started) -> dict[str, Any]:
         "processes": started.processes,
         "workflows": list(started.workflows),
         "dashboard": started.dashboard,
+        "servers": started.servers,
     }
 
 

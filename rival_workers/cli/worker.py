@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,13 @@ from rival_client.settings import masked
 from rival_workers.cli.connection import resolved
 from rival_workers.cli.display.output import json_option, print_json_line
 from rival_workers.cli.load_check import loaded_workflows
-from rival_workers.cli.options.fleet_options import FleetOptions, with_fleet_options, with_workflows, workflows_option
+from rival_workers.cli.options.fleet_options import (
+    FleetOptions,
+    interrupt_on,
+    with_fleet_options,
+    with_workflows,
+    workflows_option,
+)
 from rival_workers.settings import WorkerSettings
 from rival_workers.store import migrations
 
@@ -28,6 +35,7 @@ log = logging.getLogger("rival.worker")
 @json_option
 def worker(paths: Sequence[str], as_json: bool, **options: Any) -> int:
     """Join the fleet: run steps of the given workflows until Ctrl-C or SIGTERM."""
+    interrupt_on(signal.SIGINT)
     fleet_options = FleetOptions(**options)
     settings = fleet_options.prepared(with_workflows(resolved(WorkerSettings), paths), as_json)
     if not settings.workflow_paths:

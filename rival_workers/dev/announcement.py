@@ -1,14 +1,19 @@
-"""How other commands find a running `rival dev`: `dev.json` in its folder, valid while `dev.lock` is held."""
+"""How other commands find a running `rival dev`: `dev.json` in its folder, valid while `dev.lock` is held. And
+which URLs are those of its own servers, which need not run."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 from rival_workers.dev.errors import StackError
-from rival_workers.dev.file_lock import FileLock
+from rival_workers.dev.file_lock import FileLock, is_locked
+from rival_workers.dev.private_directories import socket_directory
 from rival_workers.dev.stack_files import write_atomically
+from rival_workers.dev.stack_paths import StackPaths
 
 _TIMEOUT = 10.0
 
@@ -61,3 +66,23 @@ def _dev_file(directory: Path) -> Path:
 
 def _lock(directory: Path) -> Path:
     return directory / "dev.lock"
+
+
+def is_of_stack(directory: Path, url: str) -> bool:
+    """By the folder of the database's socket, or by the password of the broker."""
+    parts = urlsplit(url)
+    hosts = parse_qs(parts.query).get("host")
+    if hosts:
+        return hosts[0] in {str(socket_directory(data.resolve())) for data in directory.glob("pg*")}
+    return parts.password is not None and parts.password == _broker_password(directory)
+
+
+def is_running(directory: Path) -> bool:
+    lock = StackPaths(directory).supervisor_lock
+    return lock.exists() and is_locked(lock)
+
+
+def _broker_password(directory: Path) -> str | None:
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return str(json.loads((directory / "broker.json").read_text())["password"])
+    return None

@@ -71,6 +71,15 @@ def test_a_setting_that_cannot_be_used_is_said_in_a_line(bare: Cli, args: tuple[
     )
 
 
+@pytest.mark.parametrize("names", ["a b", "", " , "])
+@pytest.mark.parametrize("command", ["worker", "dev"])
+def test_queues_that_cannot_be_served_are_refused_by_their_option(bare: Cli, command: str, names: str) -> None:
+    bare(command, "-w", "flows.py", "-Q", names, code=2).complains(
+        f"rival: Invalid value for '--queues' / '-Q': {names!r} is not a list of names of queues with commas between "
+        f"them; a name has letters, digits or any of . : _ -. (see `rival {command} --help`)"
+    )
+
+
 def test_a_setting_that_cannot_be_used_is_said_in_json(bare: Cli) -> None:
     assert bare("ls", "--json", code=2, RIVAL_MAX_PAYLOAD="1 MB").error == {
         "type": "InvalidSetting",

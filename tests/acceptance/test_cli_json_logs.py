@@ -73,6 +73,7 @@ def test_with_json_every_line_of_dev_is_an_object(bare: Cli) -> None:
         "processes": 1,
         "workflows": ["broken", "greet", "nap", "patient"],
         "dashboard": None,
+        "servers": ["Database: its own, in .rival/", "Broker: its own, in .rival/"],
     }
     rules = {**ANY, "logger": "rival.rules", "message": "following version 0 of the fleet's rules (0 rules)"}
     assert_logged(lines, [rules, *LINES])

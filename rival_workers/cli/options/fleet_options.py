@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -11,6 +12,8 @@ from typing import Any, TypeVar
 
 import click
 
+from rival_client.model.starts.queues import split_queues
+from rival_client.setting_rules import QueueNames
 from rival_workers.runtime.fleet import Fleet
 from rival_workers.runtime.logs.process_log import start_logging
 from rival_workers.settings import WorkerSettings
@@ -81,6 +84,14 @@ def with_fleet_options(processes: int, events: bool, reload: bool) -> Callable[[
     return decorate
 
 
+def queue_names(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    """None: not given. Without a name the worker would serve another queue than the one that was meant."""
+    rule = QueueNames()
+    if value is not None and not (rule.allows(value) and split_queues(value)):
+        raise click.BadParameter(f"{value!r} is not {rule.expected}.")
+    return value
+
+
 def _options(processes: int, events: bool, reload: bool) -> list[Callable[[Any], Any]]:
     number = click.IntRange(min=1)
     return [
@@ -96,6 +107,7 @@ def _options(processes: int, events: bool, reload: bool) -> list[Callable[[Any],
             "--queues",
             "-Q",
             metavar="NAMES",
+            callback=queue_names,
             help="The queues it serves, separated by commas. Default: RIVAL_QUEUES.",
         ),
         click.option(
@@ -111,6 +123,13 @@ def _options(processes: int, events: bool, reload: bool) -> list[Callable[[Any],
         click.option("--events/--no-events", default=events, help="Send Celery's task events, for Flower."),
         click.option("--reload/--no-reload", default=reload, help="Reload workflow files when they change."),
     ]
+
+
+def interrupt_on(*numbers: signal.Signals) -> None:
+    """Signals that end a command before its fleet runs. A shell without job control starts background jobs with SIGINT
+    ignored, and they would go on while Ctrl-C ends what is beside them."""
+    for number in numbers:
+        signal.signal(number, signal.default_int_handler)
 
 
 def with_workflows(settings: WorkerSettings, paths: Sequence[str]) -> WorkerSettings:

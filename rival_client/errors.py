@@ -130,13 +130,15 @@ class InvalidInput(RivalError):
         *,
         started_run: str | None = None,
         is_nested: bool = False,
+        not_done: str = "no run was started",
     ) -> None:
-        """`started_run`: a worker found the problems, after the start. `is_nested`: the workflow is a step of a run."""
+        """`started_run`: a worker found the problems, after the start. `is_nested`: the workflow is a step of a run.
+        `not_done`: what did not happen because of them."""
         texts = [one if isinstance(one, str) else one.text for one in problems]
         lines = "\n".join(f"  - {text}" for text in texts[:_PROBLEMS_SHOWN])
         if len(texts) > _PROBLEMS_SHOWN:
             lines += f"\n  and {len(texts) - _PROBLEMS_SHOWN:,} more"
-        what = f"The input does not fit workflow {workflow!r}; no run was started"
+        what = f"The input does not fit workflow {workflow!r}; {not_done}"
         if is_nested:
             what = f"The input does not fit nested workflow {workflow!r}; none of its steps was started"
         if started_run is not None:
@@ -249,11 +251,11 @@ class RunCancelled(RunFailed):
 
 class DatabaseError(RivalError):
     """Never holds SQL or values. The driver's error is the cause; `sqlstate` is the server's code for it, if it has
-    given one."""
+    given one, `problem` the message without what to do."""
 
-    def __init__(self, message: str, sqlstate: str | None = None) -> None:
+    def __init__(self, message: str, sqlstate: str | None = None, *, problem: str | None = None) -> None:
         super().__init__(message)
-        self.sqlstate = sqlstate
+        self.sqlstate, self.problem = sqlstate, problem or message
 
 
 class DatabaseUnavailable(DatabaseError):

@@ -50,7 +50,8 @@ class ScheduleOperations(ClientBase):
         how = StartOptions.of_schedule(options)
         rule, missed, validator = checked_rule(when, timezone), checked_catch_up(catch_up), self._validator(workflow)
         how.check_steps(validator.workflow)
-        planned = Planned(rule, missed, validator.validate(input), how)
+        checked = validator.validate(input, not_done=f"schedule {name!r} was not set")
+        planned = Planned(rule, missed, checked, how)
 
         def put(own: Connection) -> ScheduleRecord:
             refuse_taken(own, name)

@@ -78,18 +78,15 @@ def _unavailable(url: str | None, cause: BaseException) -> DatabaseUnavailable:
     answers = _sqlstate(cause) is not None or isinstance(cause, sqlite3.Error)
     what = "takes no work now" if answers else "does not answer"
     check = "it is not read-only, full or overloaded" if answers else "it runs and that RIVAL_DATABASE_URL is right"
-    return DatabaseUnavailable(
-        f"{_named(url)} {what} ({_first_line(cause, url)}). Check that {check}; `rival doctor` checks the rest.",
-        _sqlstate(cause),
-    )
+    problem = f"{_named(url)} {what} ({_first_line(cause, url)})"
+    message = f"{problem}. Check that {check}; `rival doctor` checks the rest."
+    return DatabaseUnavailable(message, _sqlstate(cause), problem=problem)
 
 
 def _rejected(url: str | None, cause: BaseException) -> DatabaseRefused:
-    return DatabaseRefused(
-        f"{_named(url)} has rejected a statement ({type(cause).__name__}: {_first_line(cause, url)}). "
-        "Nothing was changed by it. `rival doctor` checks the database, its schema and the privileges of its role.",
-        _sqlstate(cause),
-    )
+    problem = f"{_named(url)} has rejected a statement ({type(cause).__name__}: {_first_line(cause, url)})"
+    check = "`rival doctor` checks the database, its schema and the privileges of its role"
+    return DatabaseRefused(f"{problem}. Nothing was changed by it. {check}.", _sqlstate(cause), problem=problem)
 
 
 def _in_failed_transaction(url: str | None, cause: BaseException) -> DatabaseRefused:

@@ -79,13 +79,15 @@ class InputValidator:
         self.workflow = workflow
         self._schema, self._limit = InputSchema(workflow.name, workflow.input_schema), limit
 
-    def validate(self, value: Any, *, quote: bool = True) -> Json:
-        """The input as JSON text; InvalidInput with every problem otherwise. `quote`: problems may quote the input."""
+    def validate(self, value: Any, *, quote: bool = True, not_done: str = "no run was started") -> Json:
+        """The input as JSON text; InvalidInput with every problem otherwise, and with what was not done.
+        `quote`: problems may quote the input.
+        """
         text = dump(value, what=f"the input of workflow {self.workflow.name!r}", limit=self._limit, is_input=True)
         if self._schema.schema is not None:
             problems = self._schema.problems(load(text), quote=quote)
             if problems:
-                raise InvalidInput(self.workflow.name, problems)
+                raise InvalidInput(self.workflow.name, problems, not_done=not_done)
         return text
 
     def validate_all(self, values: Iterable[Any]) -> list[Json]:

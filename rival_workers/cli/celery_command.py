@@ -7,6 +7,12 @@ from __future__ import annotations
 
 import click
 
+_OF_APP = """Durable workflows on Celery and Postgres.
+
+    Commands use the database, broker, queue and key prefix that the workers of the app have. Only `dev` and `demo`
+    bring their own servers.
+    """
+
 
 @click.command(
     add_help_option=False,
@@ -22,4 +28,6 @@ def rival(context: click.Context, args: tuple[str, ...]) -> None:
     from rival_workers.runtime.celery.install import installed_settings
 
     connection.of_app = installed_settings(context.obj.app)
+    if connection.of_app is not None:
+        cli.help = _OF_APP
     cli.main(args, prog_name=context.command_path)

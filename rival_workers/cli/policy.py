@@ -127,11 +127,11 @@ def set_(
         rule = rival.set_policy(match, options, workflow=workflow, reason=reason, until=until, by=operator_name(by))
         registered = rival.workflows()
     warnings = [*unmatched(rule.rule.match, registered), *without_effect(rule.rule, registered)]
-    for warning in warnings:
-        click.echo(f"rival: {warning}", err=True)
     if as_json:
         print_json({**_facts(rule), "warnings": warnings})
     else:
+        for warning in warnings:
+            click.echo(f"rival: {warning}", err=True)
         click.echo(f"rule {rule.id}: {rule.rule.match}: {_options(rule)}")
 
 

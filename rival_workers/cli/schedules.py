@@ -22,6 +22,8 @@ from rival_workers.cli.options.operator_options import operator_name
 from rival_workers.cli.options.start_options import start_options
 from rival_workers.cli.options.time_options import since as moment
 
+_COMES_BACK = ": it is the workflow's own, so the next worker that starts adds it again (`rival schedule pause` lasts)"
+
 
 @click.group()
 def schedule() -> None:
@@ -87,19 +89,17 @@ def list_(workflow: str | None, as_json: bool) -> int:
         found = rival.schedules(workflow)
     if as_json:
         print_json([dataclasses.asdict(one) for one in found])
-        return 0
-    if not found:
+    elif not found:
         click.echo("no schedules")
-        return 0
-    columns = ("schedule", "workflow", "when", "catch up", "own", "next", "last", "input", "error")
-    console().print(table(columns, map(_row, found)))
+    else:
+        columns = ("schedule", "workflow", "when", "catch up", "own", "next", "last", "input", "error")
+        console().print(table(columns, map(_row, found)))
     return 0
 
 
 def _row(one: ScheduleRecord) -> tuple[Any, ...]:
     rule = (one.name, one.workflow, one.rule, one.catch_up, "workflow" if one.own else "")
-    following = "paused" if one.next_at is None else time_text(one.next_at)
-    return (*rule, following, time_text(one.last_at), one_line(one.input), one.error or "")
+    return (*rule, time_text(one.next_at) or "paused", time_text(one.last_at), one_line(one.input), one.error or "")
 
 
 @schedule.command()
@@ -198,9 +198,11 @@ def rm(name: str, as_json: bool) -> int:
     The next worker that starts adds a workflow's own schedule again.
     """
     with open_rival() as rival:
+        own = any(one.name == name and one.own for one in rival.schedules())
         removed = rival.unschedule(name)
     if as_json:
-        print_json({"name": name, "removed": removed})
+        print_json({"name": name, "removed": removed} | ({"own": own} if removed else {}))
     else:
-        click.echo(f"removed {name}" if removed else f"rival: unknown schedule {name}", err=not removed)
+        said = f"removed {name}{_COMES_BACK if own else ''}" if removed else f"rival: unknown schedule {name}"
+        click.echo(said, err=not removed)
     return 0 if removed else 1

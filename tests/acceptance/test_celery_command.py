@@ -59,7 +59,14 @@ def test_celery_knows_the_command() -> None:
 def test_its_help_is_that_of_rival_and_names_the_way_to_call_it(team: Team, cli: Cli) -> None:
     shown, own = team("--help").out, cli("--help").out
     assert shown.splitlines()[0] == "Usage: python -m celery rival [OPTIONS] COMMAND [ARGS]..."
-    assert shown.splitlines()[1:] == own.splitlines()[1:]
+    about = shown.index("  Durable workflows"), shown.index("Options:")
+    assert " ".join(shown[slice(*about)].split()) == (
+        "Durable workflows on Celery and Postgres. Commands use the database, broker, queue and key prefix that the "
+        "workers of the app have. Only `dev` and `demo` bring their own servers."
+    )
+    assert shown[about[1] :] == own[own.index("Options:") :]
+    without_install = team("--help", app="proj:plain").out
+    assert without_install.splitlines()[1:] == own.splitlines()[1:]
     assert all(f"  {name} " in shown for name in SUMMARIES)
     help_of_one = team("show", "--help").out.splitlines()
     assert help_of_one[0] == "Usage: python -m celery rival show [OPTIONS] RUN"
@@ -73,6 +80,8 @@ def test_errors_and_exit_codes_are_those_of_rival(team: Team) -> None:
         "rival: No such command 'shw' (did you mean 'show'?) (see `python -m celery rival --help`)"
     )
     team("ls").prints("no runs")
+    found = {one["check"]: one["advice"] for one in team("doctor", "--json").json["checks"]}
+    assert found["workers"] == "start workers: `celery -A APP worker -Q celery,team`"
 
 
 def test_an_app_without_install_leaves_the_settings_to_the_environment(team: Team) -> None:

@@ -151,8 +151,7 @@ def test_data_survives_a_restart_of_dev_and_a_kill_leaves_nothing(bare: Cli) -> 
     bare.wait_for("second.log", '{"database_url": …}')
     assert bare("show", "kept", "--json").json["result"] == {"text": "hello ada"}
     announced = json.loads(bare.log("second.log").splitlines()[0])
-    known = {"database_url", "broker_url", "servers", "shared", "processes", "workflows", "dashboard"}
-    assert announced.keys() == known
+    assert set(announced) == {"database_url", "broker_url", "servers", "shared", "processes", "workflows", "dashboard"}
     assert (announced["shared"], announced["workflows"]) == (False, [])
     assert stop(second) == 0
     assert processes_in(bare.directory) == []

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from rival_workers import create_workflow, embedded
+from rival_workers.definition.registry import Registry
 from tests.acceptance.conftest import Cli
 
 
@@ -64,10 +68,34 @@ def test_a_backfill_lists_the_ticks_that_a_singleton_key_refuses(shop: Cli) -> N
     ]
 
 
+def rest() -> None: ...
+
+
+def test_a_removed_schedule_of_a_workflow_itself_comes_back(bare: Cli, tmp_path: Path) -> None:
+    file, registry = tmp_path / "runs.db", Registry()
+    bare.env["RIVAL_DATABASE_URL"] = f"sqlite:///{file}"
+    create_workflow("nightly").schedule("0 2 * * *").step(rest).register(registry)
+    with embedded(file, registry=registry):
+        pass
+    bare("schedule", "rm", "nightly").prints(
+        "removed nightly: it is the workflow's own, so the next worker that starts adds it again (`rival schedule "
+        "pause` lasts)"
+    )
+    with embedded(file, registry=registry):
+        pass
+    bare("schedule", "rm", "nightly", "--json").prints_json({"name": "nightly", "removed": True, "own": True})
+
+
 def test_what_makes_no_sense_is_said_in_one_line(shop: Cli) -> None:
     shop("schedule", "add", "n", "greet", "61 * * * *", '{"name": "ada"}', code=2).complains(
         "rival: Invalid argument when: '61 * * * *' is not a valid cron expression (bad minute): write five "
         'fields as in "*/5 * * * *" (minute, hour, day of month, month, day of week). (see `rival schedule add --help`)'
+    )
+    shop("schedule", "add", "n", "greet", "60", "{}", code=1).complains(
+        """
+        rival: The input does not fit workflow 'greet'; schedule 'n' was not set:
+          - "name" is a required property
+        """
     )
     misfit = shop("schedule", "add", "n", "greet", "60", "{}", "--json", code=1).error
     assert (misfit["type"], misfit["problems"]) == ("InvalidInput", ['"name" is a required property'])

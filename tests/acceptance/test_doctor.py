@@ -113,6 +113,12 @@ def test_doctor_says_which_servers_are_down_and_no_secrets(bare: Cli) -> None:
     env = {"RIVAL_DATABASE_URL": DOWN, "RIVAL_BROKER_URL": "redis://:hush@127.0.0.1:1/0"}
     answer = bare("doctor", "--json", code=1, **env)
     assert {name for name, status in statuses(answer).items() if status == "fail"} == {"database", "broker"}
+    [down] = [one for one in answer.json["checks"] if one["check"] == "database"]
+    assert (down["message"], down["advice"]) == (
+        "The database at postgresql://rival:***@127.0.0.1:1/rival does not answer (connection failed: connection to "
+        'server at "127.0.0.1", port 1 failed: Connection refused)',
+        "start it, or correct RIVAL_DATABASE_URL",
+    )
     assert not {"s3cret", "hush"} & set(answer.out.replace("@", ":").split(":"))
 
 

@@ -456,7 +456,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         ("Invalid argument singleton: '' is not a usable text: give 1 to 200 characters, not only white space."),
     ),
     ({"key": "k"}, "Invalid argument key: give it with `debounce` or `batch`."),
-    ({"within": 5}, "Invalid argument within: give it with `debounce` or `batch`."),
+    ({"within": 5}, "Invalid argument within: give it with `batch`."),
+    ({"max_wait": 5}, "Invalid argument max_wait: give it with `debounce`."),
+    ({"collect": True}, "Invalid argument collect: give it with `debounce`."),
     ({"debounce": 5, "batch": 5, "within": 5}, "Invalid argument batch: give either `debounce` or `batch`."),
     (
         {"debounce": 0},

@@ -37,7 +37,9 @@ class Gathering:
     def of(cls, given: Mapping[str, Any]) -> Gathering | None:
         debounce, batch = given.get("debounce"), given.get("batch")
         if debounce is None and batch is None:
-            _refuse(given, ("key", "max_wait", "collect", "within"), "give it with `debounce` or `batch`")
+            _refuse(given, ("key",), "give it with `debounce` or `batch`")
+            _refuse(given, ("max_wait", "collect"), "give it with `debounce`")
+            _refuse(given, ("within",), "give it with `batch`")
             return None
         if debounce is not None and batch is not None:
             raise InvalidArgument("batch", "give either `debounce` or `batch`.")

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from rival_client.db.database import Database
 from rival_client.errors import ConfigurationError, DatabaseError, DatabaseUnavailable
+from rival_client.model.starts.queues import broker_queue
 from rival_client.model.why.why_facts import ABANDONED
 from rival_client.settings import masked
+from rival_workers.cli import connection
 from rival_workers.cli.doctor.checks import Check, Status
 from rival_workers.settings import WorkerSettings
 from rival_workers.store import health, migrations
@@ -42,9 +44,9 @@ def _check_opened(database: Database) -> Iterator[Check]:
         if schema.status != "fail":
             yield from _check_fleet(database)
     except DatabaseUnavailable as error:
-        yield Check("database", "fail", str(error), "start it, or correct RIVAL_DATABASE_URL")
+        yield Check("database", "fail", error.problem, "start it, or correct RIVAL_DATABASE_URL")
     except DatabaseError as error:
-        yield Check("database", "fail", str(error), "correct what the other checks name, then run this again")
+        yield Check("database", "fail", error.problem, "correct what the other checks name, then run this again")
 
 
 def _check_server(database: Database) -> Iterator[Check]:
@@ -140,12 +142,20 @@ def _workers(liveness: health.Liveness, backlog: health.Backlog) -> Check:
         return Check("workers", "ok", f"{liveness.live} live executor{'' if liveness.live == 1 else 's'}")
     waiting = ", and runs are waiting" if backlog.open_runs else ""
     status: Status = "fail" if backlog.open_runs else "warn"
-    return Check("workers", status, f"no live executor{waiting}", "start workers: `rival worker --workflows PATH`")
+    return Check("workers", status, f"no live executor{waiting}", f"start workers: {_command()}")
 
 
 def _unserved(found: health.UnservedQueue) -> Check:
     message = f"no live worker serves queue {found.queue!r}, for which runs or steps wait, such as {found.example}"
-    return Check("queues", "fail", message, f"start a worker for it: `rival worker -Q {found.queue} --workflows PATH`")
+    return Check("queues", "fail", message, f"start a worker for it: {_command(found.queue)}")
+
+
+def _command(queue: str | None = None) -> str:
+    """What starts a worker: for a Celery app its own, which have Rival's queue beside the app's."""
+    app = connection.of_app
+    if app is None:
+        return f"`rival worker{'' if queue is None else f' -Q {queue}'} --workflows PATH`"
+    return f"`celery -A APP worker -Q celery,{broker_queue(queue, app.queue)}`"
 
 
 def _stray_attempts(strays: health.StrayAttempts) -> Iterator[Check]:

@@ -42,7 +42,7 @@ _OPTIONS = (
         help="A label of the run; repeatable.",
     ),
     click.option("--delay", type=click.FloatRange(min=0), metavar="SECONDS", help="Begin after this many seconds."),
-    click.option("--scheduled-at", metavar="TIME", callback=moment, help="Begin at this ISO time."),
+    click.option("--scheduled-at", metavar="TIME", callback=moment, help="Begin at this ISO time (local if no zone)."),
     click.option(
         "--policy",
         "policies",

@@ -1,4 +1,6 @@
-"""Callbacks for click that parse times: `90m`, an ISO time, a deadline."""
+"""Callbacks for click that parse times: `90m`, an ISO time, a deadline. An ISO time without a zone is local, as the
+times that commands print.
+"""
 
 from __future__ import annotations
 

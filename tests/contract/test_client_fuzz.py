@@ -90,6 +90,8 @@ UNUSUAL: dict[tuple[str, str], dict[str, Any]] = {
     ("rival", "run"): {"run_id": None, "key": None},
     ("rival", "run_many"): {"workflow": "strict", "key": None},
     ("instance", "run"): {"key": None},
+    # Its verb takes neither.
+    ("rival", "bulk"): {"step": None, "reason": None},
     ("rival", "dead_letters"): {"chosen": None},
     ("rival", "deliveries"): {"event_id": "an event"},
     ("rival", "wait"): {"run_id": "ended"},

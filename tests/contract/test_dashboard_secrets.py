@@ -67,7 +67,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 def names_in(site: Site) -> dict[str, list[str]]:
     """What the parameters of paths are asked with."""
-    preview = site.post("bulk", verb="set-result", runs=["f"], step="b", result=SECRETS)
+    preview = site.post("bulk", verb="set-result", runs=["f"], step="b", result=SECRETS, reason="r")
     shares = [site.post("shares", run=one)["url"].removeprefix("share/") for one in ("ends", "f")]
     entries = site.get("runs/f/history")["items"]
     versions = {one["version"] for one in site.get("workflows/leaky")["versions"]}
